@@ -98,7 +98,7 @@ fn edited_configuration_without_reload_is_not_called_fine() {
         let outcome = check(node, &["--verbose"]).exits(1).omits("fine sshd-pam");
         outcome
             .says("/etc/ssh/sshd_config: was changed after sshd (process ")
-            .says("run: kill -HUP ");
+            .says("do: have it read that file: kill -HUP ");
         reload(node);
         eventually("it is read", || findings(node).is_empty());
         // A file that the first one includes.
@@ -115,7 +115,9 @@ fn edited_configuration_without_reload_is_not_called_fine() {
         eventually("it is read", || findings(node) == ["error sshd-pam"]);
         // The first value counts, so the main file is no place for another.
         check(node, &[])
-            .says("run: sed -i --follow-symlinks '2s/.*/UsePAM yes/' /etc/ssh/site.d/00-off.conf && kill -HUP ");
+            .says(
+                "do: /etc/ssh/site.d/00-off.conf:2: in place of \"UsePAM no\" write \"UsePAM yes\", then: kill -HUP ",
+            );
     });
 }
 
@@ -133,7 +135,7 @@ fn remedy_names_the_file_of_the_running_sshd() {
         });
         check(node, &[])
             .exits(1)
-            .says("run: sed -i --follow-symlinks '1iUsePAM yes' /etc/site_config && kill -HUP ");
+            .says("do: /etc/site_config:1: above it write \"UsePAM yes\", then: kill -HUP ");
         node.sh("kill $(cat /run/second.pid)").ok();
     });
 }

@@ -1,7 +1,7 @@
 //! Checks the configuration, and the file that switches the module off.
 
 use super::finding::{Check, Finding, Severity};
-use super::remedy::{run, shell_path};
+use super::remedy::shell_path;
 use super::site::{Site, runs_slurm};
 use super::trusted_file::trust_remedy;
 use crate::accounts::with_helper_rights;
@@ -138,8 +138,11 @@ impl ConfigFacts {
             return Finding::fine(Check::SwitchedOff, object, text);
         }
         let text = "switches the module off: every user can log in, outside of jobs";
-        let remedy = run(format!("rm {}", module::OFF_SWITCH_PATH))
-            .and("and see by job-adopt strays which logins are outside of jobs");
+        // No command: it would close the node to those whom the switch was made for.
+        let remedy = format!(
+            "if what it was made for is over: rm {}, and see by job-adopt strays which logins are outside of jobs",
+            module::OFF_SWITCH_PATH
+        );
         Finding::error(Check::SwitchedOff, object, text, remedy)
     }
 
@@ -179,8 +182,8 @@ impl ConfigFacts {
             return None;
         }
         let text = "has no effect: no disk of this node counts weights";
-        let remedy = "enable io.cost.qos in the root of cgroup v2, or BFQ for a disk (echo bfq \
-                      >/sys/block/DISK/queue/scheduler), or remove the key";
+        let remedy = "enable io.cost.qos in the root of cgroup v2, or BFQ for a disk (write bfq into \
+                      /sys/block/DISK/queue/scheduler), or remove the key";
         Some(Finding::note(Check::LoginLimits, KEY, text, remedy))
     }
 
@@ -268,14 +271,16 @@ impl EnforceState {
             }
             Self::Missing { has_jobs: true } => {
                 let text = "does not exist, so every user gets in, outside of jobs, and this node runs jobs";
-                let remedy = run(format!("touch {}", shell_path(path)))
-                    .and(format!("or correct the path in {}", conf.display()));
+                let remedy = format!(
+                    "make it, by touch {}, or correct the path in {}",
+                    shell_path(path),
+                    conf.display()
+                );
                 Finding::error(Check::Enforced, object, text, remedy)
             }
             Self::Missing { has_jobs: false } => {
                 let text = "does not exist, so the module lets every user log in to this node";
-                let remedy =
-                    run(format!("touch {}", shell_path(path))).and("unless this is a login node");
+                let remedy = format!("unless this is a login node: touch {}", shell_path(path));
                 Finding::note(Check::Enforced, object, text, remedy)
             }
         }
@@ -503,7 +508,11 @@ mod tests {
         assert_eq!(severity(false, &["alice"]), Severity::Warning);
         assert_eq!(severity(true, &[]), Severity::Warning);
         // A mode for all is safe only where nobody is outside of a filter.
-        let advice = finding(false, &[]).remedy.advice;
-        assert!(advice.contains("only if check reports neither open slices nor slurm-devices"));
+        let advice = finding(false, &[]).remedy;
+        assert!(
+            advice
+                .advice()
+                .contains("only if check reports neither open slices nor slurm-devices")
+        );
     }
 }

@@ -314,8 +314,7 @@ impl CheckReport {
     }
 }
 
-/// While the module is switched off, takes the command that switches it on out of the report, unless it is the only
-/// error left, and corrects texts that say that logins are refused.
+/// While the module is switched off, says that switching it on comes last, unless it is the only error left, and corrects texts that say that logins are refused.
 fn respect_off_switch(findings: &mut [Finding]) {
     let is_error = |finding: &&mut Finding| finding.severity == Severity::Error;
     let mut errors: Vec<&mut Finding> = findings.iter_mut().filter(is_error).collect();
@@ -327,7 +326,7 @@ fn respect_off_switch(findings: &mut [Finding]) {
     }
     switch.remedy = format!(
         "last, when nothing else is an error: {}",
-        switch.remedy.command
+        switch.remedy.advice()
     )
     .into();
     for finding in others {
@@ -470,9 +469,9 @@ mod tests {
 
     /// Removing the switch first would lock all users out.
     #[test]
-    fn off_switch_comes_last_and_without_command_while_another_error_is_left() {
+    fn off_switch_comes_last_while_another_error_is_left() {
         let switch = || {
-            let remedy = super::super::remedy::run("rm /run/job-adopt/off");
+            let remedy = "then rm /run/job-adopt/off";
             Finding::error(Check::SwitchedOff, "/off", "is there", remedy)
         };
         let helper = |severity| {
@@ -488,10 +487,10 @@ mod tests {
             first.text,
             "cannot be run, so every login will be refused when the module is on (JA09): x"
         );
-        assert_eq!(last.remedy.command, "");
+        assert_eq!(last.remedy.command(), "");
         assert_eq!(
-            last.remedy.advice,
-            "last, when nothing else is an error: rm /run/job-adopt/off"
+            last.remedy.advice(),
+            "last, when nothing else is an error: then rm /run/job-adopt/off"
         );
         // libpam refuses without the module, which the switch is for.
         let text = "cannot be loaded, so every login is refused, root's too";

@@ -2,7 +2,7 @@
 
 use super::finding::{Check, Finding};
 use super::other_modules::{find_effect, module_name};
-use super::remedy::{run, shell_word};
+use super::remedy::shell_word;
 use super::site::{Account, Site};
 use helper::Config;
 use helper::stack::{Entry, FileLine, Group, StackError, read_entries};
@@ -184,7 +184,7 @@ impl Instance {
             Ok(true) => Finding::fine(Check::FluxLinger, user, "lingers"),
             Ok(false) => {
                 let text = "does not linger, so it has no service manager in which jobs could run";
-                let remedy = run(format!("loginctl enable-linger {}", shell_word(user)));
+                let remedy = format!("let it linger: loginctl enable-linger {}", shell_word(user));
                 Finding::warning(Check::FluxLinger, user, text, remedy)
             }
             Err(error) => Finding::unknown(Check::FluxLinger, user, error, "run this as root"),

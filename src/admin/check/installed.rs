@@ -1,7 +1,7 @@
 //! Checks that the installation is complete and from one source: one package, or by hand.
 
 use super::finding::{Check, Finding};
-use super::remedy::{Remedy, run, shell_path};
+use super::remedy::{Remedy, shell_path};
 use super::site::Site;
 use super::trusted_file::require_trusted;
 use crate::child_process::{QueryError, query_in_clean_environment, run_in_child};
@@ -16,15 +16,6 @@ use std::process::Command;
 /// Suffixes of new files that have not yet replaced the old ones, as make, dpkg and rpm write them.
 const UNFINISHED_SUFFIXES: [&str; 4] = [".new", ".dpkg-new", ".dpkg-tmp", ";"];
 
-/// Folders of documentation, which many images leave out (`path-exclude` of dpkg).
-const DOCUMENTATION_DIRS: [&str; 5] = [
-    "/usr/share/doc/",
-    "/usr/share/man/",
-    "/usr/share/lintian/",
-    "/usr/share/locale/",
-    "/usr/share/info/",
-];
-
 /// A package manager, with the command lines that query it.
 #[derive(Debug)]
 struct PackageManager {
@@ -34,12 +25,10 @@ struct PackageManager {
     list: &'static [&'static str],
     /// Prints the files of the first.
     files: &'static [&'static str],
-    /// Prints the files that differ from the package.
-    verify: &'static [&'static str],
-    /// The commands that complete an interrupted upgrade.
+    /// How to see which files differ from the packages.
+    verify: &'static str,
+    /// How to complete an interrupted upgrade.
     completion: &'static str,
-    /// The command that installs both packages again.
-    reinstall: &'static str,
 }
 
 static PACKAGE_MANAGERS: [PackageManager; 2] = [
@@ -51,9 +40,8 @@ static PACKAGE_MANAGERS: [PackageManager; 2] = [
             "--showformat=${db:Status-Status} ${Package} ${Version}\n",
         ],
         files: &["dpkg-query", "--listfiles"],
-        verify: &["dpkg", "--verify"],
-        completion: "dpkg --configure --pending && apt-get --fix-broken install",
-        reinstall: "apt-get install --reinstall libpam-job-adopt job-adopt",
+        verify: "dpkg --verify libpam-job-adopt job-adopt",
+        completion: "complete the upgrade, by dpkg --configure --pending, or install both packages again, in one version",
     },
     PackageManager {
         names: ["pam_job_adopt", "job-adopt"],
@@ -63,9 +51,8 @@ static PACKAGE_MANAGERS: [PackageManager; 2] = [
             "--queryformat=installed %{NAME} %{VERSION}\n",
         ],
         files: &["rpm", "--query", "--list"],
-        verify: &["rpm", "--verify", "--nodeps"],
-        completion: "dnf reinstall job-adopt pam_job_adopt",
-        reinstall: "dnf reinstall job-adopt pam_job_adopt",
+        verify: "rpm --verify job-adopt pam_job_adopt",
+        completion: "install both packages again, in one version",
     },
 ];
 
@@ -104,17 +91,8 @@ enum Origin {
 struct Packages {
     manager: &'static PackageManager,
     states: Vec<PackageState>,
-    /// Files that differ from their package.
-    damage: Vec<DamagedFile>,
     /// The first package has the module.
     have_module: bool,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct DamagedFile {
-    path: String,
-    /// As the package manager shows it.
-    line: String,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -140,11 +118,11 @@ impl InstalledFacts {
         }
     }
 
-    /// The command that installs both packages again; `None` if the module is of none.
-    pub(super) fn reinstall(&self) -> Option<&'static str> {
+    /// How to see whether files of the packages were changed; `None` if the module is of none.
+    pub(super) fn verify(&self) -> Option<&'static str> {
         match &self.origin {
             Some(Origin::Packages(packages)) if packages.have_module => {
-                Some(packages.manager.reinstall)
+                Some(packages.manager.verify)
             }
             _ => None,
         }
@@ -160,7 +138,7 @@ impl InstalledFacts {
         findings.extend(
             self.loading
                 .as_ref()
-                .map(|loading| loading.finding(&self.module, self.reinstall())),
+                .map(|loading| loading.finding(&self.module, self.verify())),
         );
         match &self.origin {
             Some(Origin::Packages(packages)) => findings.extend(packages.findings(&self.module)),
@@ -174,33 +152,22 @@ impl InstalledFacts {
     }
 }
 
-/// The command that installs the packages of this node again, also without a module; `None` without packages, and in the
-/// folder of a test.
-pub(super) fn find_reinstall(site: &Site) -> Option<&'static str> {
-    if !site.is_here() {
-        return None;
-    }
-    PACKAGE_MANAGERS
-        .iter()
-        .find(|manager| !manager.list_states().is_empty())
-        .map(|manager| manager.reinstall)
-}
-
-/// The remedy for a module without which libpam refuses every login: `reinstall`, if there are packages, or else
-/// `advice`. What opens the node instead is only for a person.
-pub(super) fn bring_back(reinstall: Option<&str>, advice: &str) -> Remedy {
-    let opening =
-        "if root must log in before, job-adopt disable takes our lines out: then everybody gets in";
-    match reinstall {
-        Some(command) => run(command).and(opening),
-        None => format!("{advice}; {opening}").into(),
-    }
+/// The remedy for a module without which libpam refuses every login: `advice`. What opens the node instead is only for a
+/// person.
+pub(super) fn bring_back(advice: &str) -> Remedy {
+    format!(
+        "{advice}; if root must log in before, job-adopt disable takes our lines out: then everybody gets in"
+    )
+    .into()
 }
 
 /// Reports a file that an interrupted upgrade has left.
 fn judge_leftover(path: &Path) -> Finding {
     let text = "is left over from an interrupted upgrade";
-    let remedy = run(format!("rm {}", shell_path(path))).and("and install both packages again");
+    let remedy = format!(
+        "remove {}, and install both packages again",
+        shell_path(path)
+    );
     Finding::warning(Check::Upgrade, path.display(), text, remedy)
 }
 
@@ -236,22 +203,14 @@ impl Packages {
         let mut paths = files
             .lines()
             .filter_map(|line| Path::new(line).canonicalize().ok());
-        let verified = read_output(manager.verify, &manager.names);
-        let damage = verified
-            .lines()
-            .filter_map(|line| {
-                parse_damage(line, |path| Path::new(path).symlink_metadata().is_ok())
-            })
-            .collect();
         Some(Self {
             manager,
             states,
-            damage,
             have_module: paths.any(|path| path == module),
         })
     }
 
-    /// Judges whether both packages are complete and unchanged, and whether the module is one of their files.
+    /// Judges whether both packages are complete, and whether the module is one of their files.
     fn findings(&self, module: &Path) -> Vec<Finding> {
         let mut findings = Vec::new();
         if !self.are_complete() {
@@ -269,16 +228,7 @@ impl Packages {
                 Check::Upgrade,
                 object,
                 text,
-                run(self.manager.completion),
-            ));
-        }
-        for DamagedFile { path, line } in &self.damage {
-            let text = format!("differs from the file of the package ({line})");
-            findings.push(Finding::warning(
-                Check::Installed,
-                path,
-                text,
-                run(self.manager.reinstall),
+                self.manager.completion,
             ));
         }
         findings.push(self.judge_module(module));
@@ -325,22 +275,6 @@ fn parse_state(line: &str, names: &[&str]) -> Option<PackageState> {
     })
 }
 
-/// Parses a line of `dpkg --verify` or `rpm --verify` about a file that is not as its package has it.
-/// It is `None` for changed configuration, which the line marks with a "c", and for missing documentation.
-/// `exists` tells whether a file is missing: dpkg before 1.21 (Debian 11) reports a missing one as changed.
-fn parse_damage(line: &str, exists: impl Fn(&str) -> bool) -> Option<DamagedFile> {
-    let path = &line[line.find(" /")? + 1..];
-    let is_documentation = DOCUMENTATION_DIRS.iter().any(|dir| path.starts_with(dir));
-    let is_left_out = is_documentation && !exists(path);
-    if line.contains(" c ") || is_left_out {
-        return None;
-    }
-    Some(DamagedFile {
-        path: path.to_owned(),
-        line: line.to_owned(),
-    })
-}
-
 /// Runs a package manager and returns its output, whatever its exit status; empty if it cannot be run.
 fn read_output(command: &[&str], names: &[&str]) -> String {
     let Some((program, arguments)) = command.split_first() else {
@@ -381,23 +315,25 @@ impl Loading {
     }
 
     /// Judges whether the module can be loaded: one for another C library or architecture refuses
-    /// every login. `reinstall` is the command that installs it again, if there is one.
-    fn finding(&self, module: &Path, reinstall: Option<&str>) -> Finding {
+    /// every login. `verify` is how to see whether the packages' files were changed, if it is of one.
+    fn finding(&self, module: &Path, verify: Option<&str>) -> Finding {
         let object = module.display();
         match self {
             Self::Done => Finding::fine(Check::ModuleLoaded, object, "can be loaded"),
             Self::Failed(why) => {
                 let text =
                     format!("cannot be loaded, so every login is refused, root's too: {why}");
-                let remedy = bring_back(
-                    reinstall,
-                    "install the module for this system's C library again",
-                );
+                let how = verify.map_or_else(String::new, |verify| {
+                    format!(" ({verify} shows what has changed)")
+                });
+                let remedy = bring_back(&format!(
+                    "install the module for this system's C library again{how}"
+                ));
                 Finding::error(Check::ModuleLoaded, object, text, remedy)
             }
             Self::Unknown => {
                 let text = "could not be tried: no child process could load it";
-                Finding::unknown(Check::ModuleLoaded, object, text, run("job-adopt check"))
+                Finding::unknown(Check::ModuleLoaded, object, text, "run this again")
             }
         }
     }
@@ -441,37 +377,6 @@ mod tests {
     use super::*;
     use crate::check::finding::Severity;
 
-    #[test]
-    fn missing_documentation_and_changed_configuration_are_no_damage() {
-        for (line, path) in [
-            ("??5?????? /usr/bin/job-adopt", Some("/usr/bin/job-adopt")),
-            (
-                "missing     /usr/share/job-adopt/slurm/prolog.sh",
-                Some("/usr/share/job-adopt/slurm/prolog.sh"),
-            ),
-            (
-                "??5?????? /usr/share/doc/job-adopt/changelog.gz",
-                Some("/usr/share/doc/job-adopt/changelog.gz"),
-            ),
-            ("missing     /usr/share/doc/job-adopt/copyright", None),
-            ("??5?????? /usr/share/doc/job-adopt/copyright", None),
-            ("missing   d /usr/share/man/man1/job-adopt.1.gz", None),
-            ("missing     /usr/share/lintian/overrides/job-adopt", None),
-            ("??5?????? c /etc/security/job_adopt.conf", None),
-            (
-                "Unsatisfied dependencies for job-adopt-0.1.0-1.x86_64:",
-                None,
-            ),
-        ] {
-            let damage = parse_damage(line, |file| file.ends_with("/changelog.gz"));
-            let expected = path.map(|path| DamagedFile {
-                path: path.to_owned(),
-                line: line.to_owned(),
-            });
-            assert_eq!(damage, expected);
-        }
-    }
-
     fn packages(lines: &[&str]) -> Packages {
         let [manager, _] = &PACKAGE_MANAGERS;
         let states = lines
@@ -481,7 +386,6 @@ mod tests {
         Packages {
             manager,
             states,
-            damage: Vec::new(),
             have_module: true,
         }
     }
@@ -521,34 +425,18 @@ mod tests {
     }
 
     #[test]
-    fn damaged_file_and_module_of_no_package_are_warnings() {
+    fn module_of_no_package_beside_a_package_is_a_warning() {
         let good = packages(&["installed libpam-job-adopt 1", "installed job-adopt 1"]);
-        let damage = vec![DamagedFile {
-            path: "/usr/bin/job-adopt".to_owned(),
-            line: "??5 /usr/bin/job-adopt".to_owned(),
-        }];
         let findings = Packages {
-            damage,
             have_module: false,
             ..good
         }
         .findings(Path::new("/m.so"));
-        let [file, module] = findings.as_slice() else {
+        let [module] = findings.as_slice() else {
             panic!("{findings:?}")
         };
-        assert_eq!(file.object, "/usr/bin/job-adopt");
-        assert!(
-            file.remedy
-                .command
-                .starts_with("apt-get install --reinstall"),
-            "{file:?}"
-        );
         assert_eq!(module.object, "/m.so");
-        assert!(
-            [file, module]
-                .iter()
-                .all(|finding| finding.severity == Severity::Warning)
-        );
+        assert_eq!(module.severity, Severity::Warning);
     }
 
     #[test]
@@ -562,21 +450,19 @@ mod tests {
         assert!(failed.text.ends_with("GLIBC_9.1 not found"), "{failed:?}");
     }
 
-    /// `disable` lets everybody in.
+    /// `disable` lets everybody in. Which packages there are, and from where, is for a person.
     #[test]
-    fn module_comes_back_by_its_package_and_not_by_opening_the_node() {
-        let module = Path::new("/m.so");
-        let remedy = |reinstall| {
-            Loading::Failed(String::new())
-                .finding(module, reinstall)
-                .remedy
-        };
-        let packaged = remedy(Some("dnf reinstall job-adopt pam_job_adopt"));
-        assert_eq!(packaged.command, "dnf reinstall job-adopt pam_job_adopt");
-        let by_hand = remedy(None);
-        assert_eq!(by_hand.command, "");
-        for Remedy { advice, .. } in [packaged, by_hand] {
-            assert!(advice.contains("job-adopt disable takes our lines out"));
+    fn module_that_cannot_be_loaded_has_no_command() {
+        for verify in [None, Some("rpm --verify job-adopt pam_job_adopt")] {
+            let finding = Loading::Failed(String::new()).finding(Path::new("/m.so"), verify);
+            let remedy = finding.remedy;
+            assert_eq!(remedy.command(), "");
+            assert_eq!(remedy.advice().contains("rpm --verify"), verify.is_some());
+            assert!(
+                remedy
+                    .advice()
+                    .contains("job-adopt disable takes our lines out")
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Tries the kernel features that logins need, in a temporary cgroup.
 
 use super::finding::{Check, Finding};
-use super::remedy::{Remedy, run};
+use super::remedy::Remedy;
 use super::site::Site;
 use super::trial_cgroup::TrialCgroup;
 use crate::child_process::run_in_child;
@@ -25,7 +25,7 @@ const OBJECT: &str = "kernel";
 
 /// Names the remedy for a hierarchy in which nothing can be made.
 fn writable_remedy() -> Remedy {
-    run("mount -o remount,rw /sys/fs/cgroup").and("in a container, run it with a writable one")
+    "make it writable: mount -o remount,rw /sys/fs/cgroup; in a container, run it with a writable one".into()
 }
 
 /// What was found out about the kernel; nothing without root's rights.
@@ -344,8 +344,7 @@ fn judge_enforcement(enforcement: Enforcement) -> Finding {
         }
         Enforcement::Unknown => {
             let text = "no child process could try a device filter";
-            let remedy = run("job-adopt check");
-            return Finding::unknown(Check::KernelFilterHolds, OBJECT, text, remedy);
+            return Finding::unknown(Check::KernelFilterHolds, OBJECT, text, "run this again");
         }
         Enforcement::NoMove => (
             "no process can be moved into a cgroup, so every login is refused",

@@ -5,6 +5,7 @@
 //! tested without a node. A finding names one cause and its remedy.
 
 pub(super) mod config;
+mod file_edit;
 mod finding;
 mod flux;
 mod flux_units;
@@ -13,6 +14,7 @@ mod installed;
 mod kernel;
 mod mounts;
 pub(super) mod other_modules;
+mod own_command;
 mod own_line;
 mod pam_edits;
 mod penalties;
@@ -36,6 +38,7 @@ mod startups;
 mod tests;
 mod trial_cgroup;
 mod trusted_file;
+mod unit_files;
 mod users;
 
 use crate::error::Error;

@@ -1,6 +1,7 @@
 //! Checks the mounts that logins need: cgroup v2 as the module finds it, /proc, and /run/job-adopt.
 
 use super::finding::{Check, Finding};
+use super::own_command::{OwnCommand, OwnFile, Subcommand};
 use super::remedy::{Remedy, page_path, run, shell_path, shell_word};
 use super::site::Site;
 use super::trial_cgroup::measure_moves;
@@ -137,11 +138,14 @@ impl HierarchyError {
     /// Names what to do about the fault.
     fn remedy(&self) -> Remedy {
         match self {
-            Self::Missing(_) => run("mkdir -p /sys/fs/cgroup/unified && \
-                 mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified")
-            .and("beside version 1, or boot with systemd.unified_cgroup_hierarchy=1"),
-            Self::ReadOnly(path) => run(format!("mount -o remount,rw {}", shell_word(path)))
-                .and("in a container, run it with a writable one"),
+            Self::Missing(_) => "boot with systemd.unified_cgroup_hierarchy=1; or mount it beside version 1: mkdir -p \
+                                 /sys/fs/cgroup/unified && mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified"
+                .into(),
+            Self::ReadOnly(path) => {
+                let path = shell_word(path);
+                format!("make it writable: mount -o remount,rw {path}; in a container, run it with a writable one")
+                    .into()
+            }
             Self::OtherNamespace(_) => {
                 "run sshd and this command in the cgroup namespace of that mount, or mount cgroup v2 \
                  anew in this one"
@@ -234,10 +238,10 @@ impl FavorDynMods {
                     .to_owned()
             }
         };
-        let remedy = run("systemctl enable --now job-adopt-favordynmods.service").and(format!(
-            "or nothing: {} says what it costs",
+        let remedy = format!(
+            "nothing, or turn it on: systemctl enable --now job-adopt-favordynmods.service; {} says what it costs",
             page_path("systemd.md")
-        ));
+        );
         Some(Finding::note(
             Check::CgroupFavordynmods,
             CGROUP_PATH,
@@ -268,7 +272,7 @@ fn judge_proc(mounts: &str, helper_gid: Option<u32>) -> Finding {
             Check::ProcHidepid,
             "/proc",
             text,
-            run("mount -t proc proc /proc"),
+            "it is missing: mount -t proc proc /proc",
         );
     };
     let hidden = option_value(options, "hidepid").unwrap_or("0");
@@ -301,16 +305,13 @@ fn judge_proc(mounts: &str, helper_gid: Option<u32>) -> Finding {
         ""
     };
     let remedy = match helper_gid {
-        Some(right_gid) => run(format!(
-            "mount -o remount,{right_hidepid}gid={right_gid} /proc"
-        ))
-        .and(format!(
-            "and write {right_hidepid}gid={right_gid} into /etc/fstab (the primary group of {HELPER_USER}), and \
-             SupplementaryGroups={right_gid} into job-adopt-callerid@.service"
-        )),
+        Some(right_gid) => format!(
+            "let the primary group of {HELPER_USER} see them: mount -o remount,{right_hidepid}gid={right_gid} /proc; \
+             the options are to be in /etc/fstab, and SupplementaryGroups={right_gid} in job-adopt-callerid@.service"
+        ),
         // A missing account is a finding of its own.
         None => {
-            format!("write gid=GROUP into its options, the primary group of {HELPER_USER}").into()
+            format!("write gid=GROUP into its options, the primary group of {HELPER_USER}")
         }
     };
     Finding::warning(Check::ProcHidepid, "/proc", text, remedy)
@@ -329,15 +330,20 @@ impl Directory {
         let object = self.path.display();
         let path = shell_path(&self.path);
         let give_back = format!("install -d -m 0755 -o root -g root {path}");
-        let remedy = run(give_back.clone()).and("systemd-tmpfiles does so at each boot");
         let why = match &self.mode {
             Ok(mode) if mode & 0o055 == 0o055 => {
                 let text = "belongs to root, and the helper can read it";
                 return Finding::fine(Check::RunDirectory, object, text);
             }
-            Ok(mode) => format!("the helper cannot read it (mode {mode:04o})"),
+            Ok(mode) => {
+                let text =
+                    format!("the helper cannot read it (mode {mode:04o}), so logins are refused");
+                let remedy = run(OwnCommand::reset_mode(OwnFile::RunDirectory(&self.path)));
+                return Finding::error(Check::RunDirectory, object, text, remedy);
+            }
             Err(error) if error.is_missing() => {
                 let text = "is missing, so users with several jobs cannot choose one";
+                let remedy = format!("make it, as systemd-tmpfiles does at each boot: {give_back}");
                 return Finding::note(Check::RunDirectory, object, text, remedy);
             }
             Err(error) if is_exposed(error) => {
@@ -348,9 +354,10 @@ impl Directory {
                 );
                 return Finding::error(Check::RunDirectory, object, text, advice);
             }
-            Err(error) => error.to_string(),
+            Err(error) => error,
         };
         let text = format!("{why}, so logins are refused");
+        let remedy = format!("replace it by a directory of root's: {give_back}");
         Finding::error(Check::RunDirectory, object, text, remedy)
     }
 }
@@ -364,12 +371,13 @@ fn judge_choices(mounts: &str, is_masked: bool) -> Finding {
     }
     let text = "is part of /run: any user who has logged in to a job can fill it, which stops \
                 prologs and logins";
-    let enable = "job-adopt enable --only mount";
-    let remedy = run(if is_masked {
-        format!("systemctl unmask {} && {enable}", shell_word(MOUNT_UNIT))
+    let enable = OwnCommand::job_adopt(Subcommand::Enable, ["--only", "mount"]);
+    let remedy = if is_masked {
+        let unit = shell_word(MOUNT_UNIT);
+        format!("somebody has masked its unit; if it may be mounted: systemctl unmask {unit}, then {enable}").into()
     } else {
-        enable.to_owned()
-    });
+        run(enable)
+    };
     Finding::warning(Check::UseMount, CHOICE_DIR, text, remedy)
 }
 
@@ -400,8 +408,8 @@ mod tests {
         assert!(
             finding
                 .remedy
-                .command
-                .starts_with("mount -o remount,rw /sys/fs/cgroup"),
+                .advice()
+                .contains("mount -o remount,rw /sys/fs/cgroup"),
             "{finding:?}"
         );
         assert_eq!(judge_hierarchy(&Ok(())).severity, Severity::Fine);
@@ -479,7 +487,7 @@ mod tests {
             assert!(
                 finding
                     .remedy
-                    .command
+                    .advice()
                     .contains("remount,hidepid=invisible,gid=44")
             );
         }
@@ -493,13 +501,14 @@ mod tests {
         let finding = judge_choices(run, false);
         assert_eq!(finding.severity, Severity::Warning);
         assert!(
-            finding.remedy.command == "job-adopt enable --only mount",
+            finding.remedy.command() == "job-adopt enable --only mount",
             "{finding:?}"
         );
-        let masked = judge_choices(run, true).remedy.command;
+        let masked = judge_choices(run, true).remedy;
+        assert_eq!(masked.command(), "");
         let expected =
-            r"systemctl unmask 'run-job\x2dadopt-use.mount' && job-adopt enable --only mount";
-        assert_eq!(masked, expected);
+            r"systemctl unmask 'run-job\x2dadopt-use.mount', then job-adopt enable --only mount";
+        assert!(masked.advice().ends_with(expected), "{masked}");
         let own = format!("{run}tmpfs /run/job-adopt/use tmpfs rw 0 0\n");
         assert_eq!(judge_choices(&own, false).severity, Severity::Fine);
     }
@@ -552,7 +561,7 @@ mod tests {
                 .finding()
                 .remedy;
             // What others could write, a person has to look at.
-            assert_eq!(!remedy.command.is_empty(), has_command, "{remedy:?}");
+            assert_eq!(!remedy.command().is_empty(), has_command, "{remedy:?}");
         }
         scratch.mode("d", 0o755);
         let others = Trust::below(scratch.path(), scratch.trust().owner() + 1);

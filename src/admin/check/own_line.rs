@@ -2,7 +2,7 @@
 
 use super::finding::{Check, Finding};
 use super::pam_edits::remove_word;
-use super::remedy::{run, shell_word};
+use super::remedy::{Remedy, shell_word};
 use super::site::Site;
 use helper::stack::{Entry, FileLine};
 use module::{Action, Settings};
@@ -84,11 +84,9 @@ impl<'a> OwnLine<'a> {
         findings.extend(find_opening_actions(place, settings));
         if settings.observe {
             let text = "observe: nothing is enforced; the log shows what would happen";
-            let advice =
-                "if the log is as you expect, which job-adopt compare sums up, remove observe";
-            let remedy = remove_word(place, "observe")
-                .unwrap_or_default()
-                .and(advice);
+            // No command: it would end the observation.
+            let advice = "go on until the log is as you expect, which job-adopt compare sums up; then, on both lines";
+            let remedy = Remedy::from(advice).and(remove_word(place, "observe").advice());
             findings.push(Finding::warning(Check::PamOpen, place, text, remedy));
         }
         for text in list_exemptions(settings) {
@@ -102,9 +100,7 @@ impl<'a> OwnLine<'a> {
         if settings.exempt_join && !has_exempt {
             let text = "exempt_join has no effect: no user is exempt";
             let advice = "or add exempt_groups=NAMES or exempt_uids=NUMBERS";
-            let remedy = remove_word(place, "exempt_join")
-                .unwrap_or_default()
-                .and(advice);
+            let remedy = remove_word(place, "exempt_join").and(advice);
             findings.push(Finding::warning(Check::PamArguments, place, text, remedy));
         }
         // The one finding is that about `conf`.
@@ -141,8 +137,7 @@ fn find_opening_actions(place: &FileLine, settings: &Settings) -> Vec<Finding> {
     ] {
         if action != Action::Deny {
             let text = format!("{name}={action} opens: {effect}, outside of jobs");
-            let remedy = remove_word(place, &format!("{name}={action}"))
-                .unwrap_or_else(|| format!("remove {name}").into());
+            let remedy = remove_word(place, &format!("{name}={action}"));
             findings.push(Finding::warning(Check::PamOpen, place, text, remedy));
         }
     }
@@ -198,7 +193,10 @@ impl<'a> ConfArgument<'a> {
             }
             Self::Other(checked) => {
                 let text = format!("has conf={conf}, but {} was checked", checked.display());
-                let remedy = run(format!("job-adopt check --conf {}", shell_word(conf)));
+                let remedy = format!(
+                    "check with that one: job-adopt check --conf {}",
+                    shell_word(conf)
+                );
                 Finding::warning(Check::PamArguments, place, text, remedy)
             }
             Self::Checked => Finding::fine(Check::PamArguments, place, "its arguments are valid"),

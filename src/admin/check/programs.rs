@@ -2,7 +2,8 @@
 
 use super::finding::{Check, Finding};
 use super::flux::find_flux_account;
-use super::installed::{InstalledFacts, bring_back, find_reinstall};
+use super::installed::{InstalledFacts, bring_back};
+use super::own_command::{ACCOUNT_PROGRAM, OwnCommand, OwnFile, ProgramKind};
 use super::remedy::{Remedy, run, shell_path};
 use super::site::{Account, NOBODY_UID, Site};
 use super::trusted_file::{EXECUTE_BY_OTHERS, is_exposed, require_trusted, trust_remedy};
@@ -53,11 +54,7 @@ struct ModuleFile {
 enum MissingModule {
     /// The folder of the PAM modules is not known, so neither is the file of this name.
     UnknownFolder(String),
-    NoFile {
-        path: PathBuf,
-        /// The command that installs the packages again, if there are any.
-        reinstall: Option<&'static str>,
-    },
+    NoFile(PathBuf),
 }
 
 /// A program that the module runs.
@@ -120,23 +117,14 @@ impl ProgramFacts {
     /// Judges the modules, the helper, the keeper, the label of the helper and its account.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let reinstall = self
-            .modules
-            .iter()
-            .flatten()
-            .find_map(|module| module.installed.reinstall());
         for module in &self.modules {
             match module {
                 Ok(file) => findings.extend(file.findings()),
                 Err(missing) => findings.push(missing.finding()),
             }
         }
-        findings.push(judge_helper(&self.helper, self.is_root, reinstall));
-        findings.extend(
-            self.keeper
-                .as_ref()
-                .map(|keeper| judge_keeper(keeper, reinstall)),
-        );
+        findings.push(judge_helper(&self.helper, self.is_root));
+        findings.extend(self.keeper.as_ref().map(judge_keeper));
         findings.extend(self.selinux.as_ref().map(SelinuxLabel::finding));
         findings.push(self.account.finding());
         findings
@@ -156,8 +144,7 @@ impl ModuleFile {
         let path = folder.join(name.trim_start_matches('/'));
         // libpam follows links.
         let Ok(real) = path.canonicalize() else {
-            let reinstall = find_reinstall(site);
-            return Err(MissingModule::NoFile { path, reinstall });
+            return Err(MissingModule::NoFile(path));
         };
         let trusted = require_trusted(&site.trust, &real);
         Ok(Self {
@@ -170,11 +157,7 @@ impl ModuleFile {
 
     /// Judges the owner and the version of the module, and its installation.
     fn findings(&self) -> Vec<Finding> {
-        let mut findings = vec![judge_module_file(
-            &self.path,
-            &self.trusted,
-            self.installed.reinstall(),
-        )];
+        let mut findings = vec![judge_module_file(&self.path, &self.trusted)];
         if self.trusted.is_ok() {
             findings.push(judge_version(
                 Check::ModuleVersion,
@@ -198,9 +181,9 @@ impl MissingModule {
                     "find / -name pam_permit.so shows it; give the full path in the PAM lines";
                 Finding::unknown(Check::ModuleFile, name, text, remedy)
             }
-            Self::NoFile { path, reinstall } => {
+            Self::NoFile(path) => {
                 let text = "is missing, so every login of the service is refused, root's too";
-                let remedy = bring_back(*reinstall, "install the module again");
+                let remedy = bring_back("install both packages again");
                 Finding::error(Check::ModuleFile, path.display(), text, remedy)
             }
         }
@@ -208,12 +191,7 @@ impl MissingModule {
 }
 
 /// Judges whether only root can change the module: whoever else can is root at the next login.
-/// `reinstall` is the command that installs it again, if there is one.
-fn judge_module_file(
-    path: &Path,
-    trusted: &Result<u32, TrustError>,
-    reinstall: Option<&str>,
-) -> Finding {
+fn judge_module_file(path: &Path, trusted: &Result<u32, TrustError>) -> Finding {
     match trusted {
         Ok(_) => {
             let text = "exists, and only root can change it";
@@ -224,7 +202,7 @@ fn judge_module_file(
             // The fault may be that of a folder above the module, which no package brings back. Comparing paths does not
             // tell: the module may be named by a link.
             let remedy = if is_exposed(why) && !why.path().is_dir() {
-                replace_remedy(why.path(), reinstall)
+                replace_remedy(why.path())
             } else {
                 trust_remedy(why)
             };
@@ -234,15 +212,12 @@ fn judge_module_file(
 }
 
 /// Names the remedy for a program that others could write: only its package knows what was in it.
-fn replace_remedy(program: &Path, reinstall: Option<&str>) -> Remedy {
-    let advice = format!(
+fn replace_remedy(program: &Path) -> Remedy {
+    format!(
         "others could write {}: do not give it back, install both packages again",
         shell_path(program)
-    );
-    match reinstall {
-        Some(command) => run(command).and(advice),
-        None => advice.into(),
-    }
+    )
+    .into()
 }
 
 /// Judges whether a file has the version of this program: module and helper refuse logins if their
@@ -288,9 +263,8 @@ impl Program {
         }
     }
 
-    /// Names the remedy for a program that the module would not run, and that should have this mode. `reinstall` is
-    /// the command that installs the packages again, if there is one.
-    fn remedy(&self, why: &TrustError, mode: &str, reinstall: Option<&str>) -> Remedy {
+    /// Names the remedy for a program that the module would not run.
+    fn remedy(&self, why: &TrustError, kind: ProgramKind) -> Remedy {
         if !self.exists {
             return "install both packages again".into();
         }
@@ -299,16 +273,18 @@ impl Program {
             return trust_remedy(why);
         }
         if is_exposed(why) {
-            return replace_remedy(&self.path, reinstall);
+            return replace_remedy(&self.path);
         }
+        let path = &self.path;
         match why.cause() {
             Distrust::WrongMode(_) if self.version.is_some() => {
-                run(format!("chmod {mode} {}", shell_path(&self.path)))
+                run(OwnCommand::reset_mode(OwnFile::Program(kind, path)))
             }
             // A mistyped helper= may name any file.
             Distrust::WrongMode(_) => format!(
-                "if it is a program of this project, chmod {mode} {}; if not, correct its path",
-                shell_path(&self.path)
+                "if it is a program of this project, chmod {} {}; if not, correct its path",
+                kind.mode(),
+                shell_path(path)
             )
             .into(),
             _ => trust_remedy(why),
@@ -317,10 +293,10 @@ impl Program {
 }
 
 /// Judges whether the module would run the helper, and whether both have the version of this program.
-fn judge_helper(helper: &Program, is_root: bool, reinstall: Option<&str>) -> Finding {
+fn judge_helper(helper: &Program, is_root: bool) -> Finding {
     if let Err(why) = &helper.executable {
         let text = describe_helper_fault(why);
-        let remedy = helper.remedy(why, "0711", reinstall);
+        let remedy = helper.remedy(why, ProgramKind::Helper);
         return Finding::error(Check::Helper, helper.path.display(), text, remedy);
     }
     let unread_remedy = if is_root {
@@ -347,13 +323,13 @@ fn read_keeper(site: &Site, helper: &Path) -> Option<Program> {
 }
 
 /// Judges whether the keeper can be run, without which no login joins a Flux job.
-fn judge_keeper(keeper: &Program, reinstall: Option<&str>) -> Finding {
+fn judge_keeper(keeper: &Program) -> Finding {
     let object = keeper.path.display();
     let Err(why) = &keeper.executable else {
         return Finding::fine(Check::Keeper, object, "can be run");
     };
     let text = format!("cannot be run, so logins to Flux jobs are refused: {why}");
-    let remedy = keeper.remedy(why, "0755", reinstall);
+    let remedy = keeper.remedy(why, ProgramKind::Keeper);
     Finding::error(Check::Keeper, object, text, remedy)
 }
 
@@ -394,10 +370,8 @@ impl SelinuxLabel {
              root's is refused (label {:?})",
             self.text
         );
-        let remedy = run(
-            "semodule -X 200 -i /usr/share/job-adopt/selinux/job-adopt.cil && \
-                          restorecon -RF /usr/libexec/job-adopt /run/job-adopt",
-        );
+        let remedy = "load our policy and label our files: semodule -X 200 -i /usr/share/job-adopt/selinux/job-adopt.cil \
+                      && restorecon -RF /usr/libexec/job-adopt /run/job-adopt";
         Finding::error(Check::Selinux, object, text, remedy)
     }
 }
@@ -483,15 +457,19 @@ impl HelperAccount {
     /// programs as it. Of several faults it reports the first in this order.
     fn finding(&self) -> Finding {
         let object = format!("account {HELPER_USER}");
-        let make = "/usr/libexec/job-adopt/account";
         match *self {
             Self::Missing => {
                 let text = "does not exist, so every login is refused (JA09)";
-                Finding::error(Check::Account, object, text, run(make))
+                Finding::error(
+                    Check::Account,
+                    object,
+                    text,
+                    run(OwnCommand::make_account()),
+                )
             }
             Self::Root => {
                 let text = "has root's uid or gid, so every login is refused (JA09)";
-                let remedy = format!("remove it from /etc/passwd; {make} makes it anew");
+                let remedy = format!("remove it from /etc/passwd; {ACCOUNT_PROGRAM} makes it anew");
                 Finding::error(Check::Account, object, text, remedy)
             }
             Self::Found {
@@ -503,8 +481,10 @@ impl HelperAccount {
                     "shares uid {uid} with other accounts, whose processes can change what a login finds"
                 );
                 // Its files are root's, and no process of it outlives a login.
-                let remedy = run(format!("userdel job-adopt && {make}"))
-                    .and("which makes the account anew, with a uid of its own");
+                let remedy = format!(
+                    "remove the account {HELPER_USER} (userdel), then run {ACCOUNT_PROGRAM}, which makes it anew with a uid \
+                     of its own"
+                );
                 Finding::warning(Check::Account, object, text, remedy)
             }
             Self::Found {
@@ -512,7 +492,7 @@ impl HelperAccount {
             } => {
                 let text =
                     "is not locked and expired, so cron and other services run programs for it";
-                let remedy = run("usermod --lock --expiredate 1 job-adopt");
+                let remedy = "lock and expire it, by usermod --lock --expiredate 1 job-adopt";
                 Finding::warning(Check::Account, object, text, remedy)
             }
             Self::Found { uid, .. } => {

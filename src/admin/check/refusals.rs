@@ -355,7 +355,7 @@ mod tests {
         assert!(
             of_config
                 .remedy
-                .advice
+                .advice()
                 .contains("job-adopt resolve --user alice;")
         );
     }

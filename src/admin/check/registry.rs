@@ -1,7 +1,8 @@
 //! Checks the registry, and the records in it that refuse their owners' logins.
 
 use super::finding::{Check, Finding};
-use super::remedy::{Remedy, run, shell_path, shell_word};
+use super::own_command::{OwnCommand, Subcommand};
+use super::remedy::{Remedy, run, shell_path};
 use super::site::{Site, runs_slurm};
 use super::trusted_file::{is_exposed, trust_remedy};
 use crate::accounts::UserNames;
@@ -23,7 +24,7 @@ const EPILOG_GRACE: Duration = Duration::from_secs(1);
 
 /// What is left to do after [`set_aside`].
 const REGISTER_ADVICE: &str =
-    "and register the jobs again; what a user could write there must not become root's";
+    "then register the jobs again; what a user could write there must not become root's";
 
 /// What was found out about the registry.
 #[derive(Debug)]
@@ -32,8 +33,8 @@ pub(super) struct RegistryFacts {
     /// Schedulers are sources too. Their jobs are not joined while their records cannot be used, and would be without
     /// records: logins would get all that the scheduler gives.
     has_schedulers: bool,
-    /// The option that names the configuration, if that is another than the default.
-    conf: String,
+    /// The configuration, if that is another than the default.
+    conf: Option<PathBuf>,
     state: RegistryState,
 }
 
@@ -92,11 +93,8 @@ impl RegistryFacts {
             RegistryState::Unused
         };
         // Another configuration may have another registry.
-        let conf = if site.conf == Path::new(Request::DEFAULT_CONF) {
-            String::new()
-        } else {
-            format!(" --conf {}", shell_path(&site.conf))
-        };
+        let is_default = site.conf == Path::new(Request::DEFAULT_CONF);
+        let conf = (!is_default).then(|| site.conf.clone());
         Self {
             dir: registry.dir().to_owned(),
             has_schedulers: sources.iter().any(|name| *name != SourceName::Registry),
@@ -151,11 +149,11 @@ impl RegistryFacts {
         let aside = set_aside(&self.dir);
         let dir = shell_path(&self.dir);
         let command = format!("{aside} && install -d -m 0755 -o root -g root {dir}");
-        self.aside_remedy(command, "no job runs here (drain the node)")
+        self.aside_remedy(&command, "no job runs here (drain the node)")
     }
 
     /// The remedy that moves records out of use. Beside a scheduler it waits until these `jobs` have ended.
-    fn aside_remedy(&self, command: String, jobs: &str) -> Remedy {
+    fn aside_remedy(&self, command: &str, jobs: &str) -> Remedy {
         if self.has_schedulers {
             return format!(
                 "once {jobs}: {command}; before, their logins would get all that the scheduler gives, until you have \
@@ -163,12 +161,14 @@ impl RegistryFacts {
             )
             .into();
         }
-        run(command).and(REGISTER_ADVICE)
+        format!("move them out of use, by {command}; {REGISTER_ADVICE}").into()
     }
 
     /// The command that takes a job out of the registry. It ends the logins too, which `rm` would leave.
-    fn unregister(&self, job: &JobId) -> String {
-        format!("job-adopt unregister{} {}", self.conf, shell_word(job))
+    fn unregister(&self, job: &JobId) -> OwnCommand {
+        let conf = self.conf.iter().map(|conf| conf.display().to_string());
+        let options = conf.flat_map(|conf| ["--conf".to_owned(), conf]);
+        OwnCommand::job_adopt(Subcommand::Unregister, options.chain([job.to_string()]))
     }
 
     /// Reports a record or directory as an error: its user's logins are refused.
@@ -194,7 +194,7 @@ impl RegistryFacts {
             )
             .into(),
             FaultKind::Exposed => {
-                self.aside_remedy(set_aside(path), &format!("no job of {user} runs here"))
+                self.aside_remedy(&set_aside(path), &format!("no job of {user} runs here"))
             }
             FaultKind::Directory => {
                 "see what is in it: other records than those of jobs that run may go".into()
@@ -366,7 +366,7 @@ mod tests {
         RegistryFacts {
             dir: "/r".into(),
             has_schedulers,
-            conf: String::new(),
+            conf: None,
             state,
         }
     }
@@ -400,19 +400,15 @@ mod tests {
     #[test]
     fn directory_that_user_could_write_is_moved_aside() {
         let remedy = fault_remedy(FaultKind::Exposed, "/r/1002", false);
-        assert_eq!(
-            remedy.command,
-            "install -d -m 0700 -o root -g root /r/.aside && mv -T /r/1002 /r/.aside/1002.$(date +%s)"
-        );
-        assert!(remedy.advice.contains("register the jobs again"));
+        let of_user = "move them out of use, by install -d -m 0700 -o root -g root /r/.aside && mv -T /r/1002 \
+                     /r/.aside/1002.$(date +%s); then register the jobs again";
+        assert!(remedy.advice().starts_with(of_user), "{remedy}");
         for cause in [Distrust::WrongOwner(7), Distrust::Writable(0o777)] {
             let error = TrustError::new(Path::new("/r"), cause);
             let found = facts(RegistryState::Distrusted(error), false).findings();
-            assert_eq!(
-                found[0].remedy.command,
-                "install -d -m 0700 -o root -g root /.aside && mv -T /r /.aside/r.$(date +%s) && install -d -m 0755 \
-                 -o root -g root /r"
-            );
+            let aside = "install -d -m 0700 -o root -g root /.aside && mv -T /r /.aside/r.$(date +%s) && install -d -m \
+                         0755 -o root -g root /r; then";
+            assert!(found[0].remedy.advice().contains(aside), "{found:?}");
         }
     }
 
@@ -426,20 +422,24 @@ mod tests {
         };
         for (is_gone, has_schedulers) in [(false, false), (false, true), (true, true)] {
             let remedy = fault_remedy(fault(is_gone), "/r/1002/7.json", has_schedulers);
-            assert_eq!(remedy.command, "");
+            assert_eq!(remedy.command(), "");
             assert_eq!(
-                remedy.advice,
+                remedy.advice(),
                 "register job 7 again, which replaces the record; if it has ended: job-adopt unregister 7"
             );
         }
         let gone = fault_remedy(fault(true), "/r/1002/7.json", false);
-        assert_eq!(gone.command, "job-adopt unregister 7");
+        assert_eq!(gone.command(), "job-adopt unregister 7");
         let exposed = fault_remedy(FaultKind::Exposed, "/r/1002", true);
-        assert_eq!(exposed.command, "");
-        assert!(exposed.advice.starts_with("once no job of bob runs here: "));
+        assert_eq!(exposed.command(), "");
+        assert!(
+            exposed
+                .advice()
+                .starts_with("once no job of bob runs here: ")
+        );
         let error = TrustError::new(Path::new("/r"), Distrust::Writable(0o777));
         let distrusted = facts(RegistryState::Distrusted(error), true).findings();
-        assert_eq!(distrusted[0].remedy.command, "");
+        assert_eq!(distrusted[0].remedy.command(), "");
     }
 
     #[test]
@@ -457,8 +457,8 @@ mod tests {
             assert_eq!(finding.severity, Severity::Warning);
             let text = &finding.text;
             assert!(text.ends_with("no login of alice (JA01)"), "{text}");
-            assert_eq!(finding.remedy.command, command);
-            assert_ne!(finding.remedy.advice, "");
+            assert_eq!(finding.remedy.command(), command);
+            assert_ne!(finding.remedy.advice(), "");
         }
     }
 }

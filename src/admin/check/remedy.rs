@@ -1,9 +1,12 @@
-//! What an admin should do about a finding: a command line to paste, words for a person, or both.
+//! What an admin should do about a finding: a command of ours to paste, words for a person, or both.
 //!
-//! A command never opens the node, never gives a job's login more than it had, never makes a user's file root's, shows nobody a
-//! file that may have a secret, and ends no job, whatever else is wrong there: it is pasted at night, or by a script. What
-//! might is words, with what to look at first and the command to type then.
+//! A command changes nothing but what is ours ([`OwnCommand`]). It never opens the node, never gives a job's login more
+//! than it had, never makes a user's file root's, shows nobody a file that may have a secret, and ends no job, whatever
+//! else is wrong there: it is pasted at night, or by a script. All else is words: the file and line, what stands there and
+//! what should ([`FileEdit`]), or what to look at first.
 
+use super::file_edit::FileEdit;
+use super::own_command::OwnCommand;
 pub(super) use crate::shell::{shell_path, shell_word};
 use helper::printable;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
@@ -13,36 +16,52 @@ use std::path::Path;
 /// The remedy of a finding; empty if there is nothing to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Remedy {
-    /// A command line that mends the finding when it is pasted into a root shell; empty if none does.
-    pub(super) command: String,
+    /// A command line that mends the finding when it is pasted into a root shell.
+    command: Option<OwnCommand>,
     /// What a person has to decide or to do, instead of the command or after it.
-    pub(super) advice: String,
+    advice: String,
 }
 
-/// A remedy that is a command line. Each word of it that is not constant has passed [`shell_word`].
-pub(super) fn run(command: impl Into<String>) -> Remedy {
+/// A remedy that is a command line.
+pub(super) fn run(command: OwnCommand) -> Remedy {
     Remedy {
-        command: command.into(),
+        command: Some(command),
         advice: String::new(),
     }
 }
 
 impl Remedy {
-    /// Adds what a person may do instead of the command, or has to do after it.
-    pub(super) fn and(self, advice: impl Into<String>) -> Self {
-        Self {
-            advice: advice.into(),
-            ..self
-        }
+    /// Adds what a person may do instead of the command or of what is said already, or has to do after it.
+    pub(super) fn and(self, more: impl Into<String>) -> Self {
+        let more = more.into();
+        let advice = if self.advice.is_empty() {
+            more
+        } else {
+            format!("{}; {more}", self.advice)
+        };
+        Self { advice, ..self }
+    }
+
+    /// The text of the command; empty if no command mends the finding.
+    pub(super) fn command(&self) -> String {
+        self.command
+            .as_ref()
+            .map(OwnCommand::to_string)
+            .unwrap_or_default()
+    }
+
+    /// The words for a person; empty if there are none.
+    pub(super) fn advice(&self) -> &str {
+        &self.advice
     }
 
     /// The lines of the remedy below its finding: the command behind `run:`, the advice behind `do:`.
     pub(super) fn lines(&self) -> Vec<String> {
-        let Self { command, advice } = self.shown();
+        let shown = self.shown();
         let mut lines = Vec::new();
-        for (label, text) in [("run", &command), ("do", &advice)] {
+        for (label, text) in [("run", shown.command()), ("do", shown.advice)] {
             if !text.is_empty() {
-                lines.push(format!("  {label}: {}", printable(text)));
+                lines.push(format!("  {label}: {}", printable(&text)));
             }
         }
         lines
@@ -51,7 +70,8 @@ impl Remedy {
     /// The remedy as reports show it: a command with a character that no report can print is no command to paste, since
     /// a shell or a configuration may take what follows a line break for a line of its own. It becomes words for a person.
     fn shown(&self) -> Self {
-        if printable(&self.command) == self.command {
+        let command = self.command();
+        if printable(&command) == command {
             return self.clone();
         }
         let text = printable(&self.to_string());
@@ -68,6 +88,13 @@ impl From<&str> for Remedy {
 }
 
 /// Words are for a person.
+impl From<FileEdit> for Remedy {
+    fn from(edit: FileEdit) -> Self {
+        edit.to_string().into()
+    }
+}
+
+/// Words are for a person.
 impl From<String> for Remedy {
     fn from(advice: String) -> Self {
         Self::default().and(advice)
@@ -76,7 +103,8 @@ impl From<String> for Remedy {
 
 impl Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { command, advice } = self;
+        let advice = &self.advice;
+        let command = self.command();
         let separator = if command.is_empty() || advice.is_empty() {
             ""
         } else {
@@ -84,39 +112,6 @@ impl Display for Remedy {
         };
         write!(f, "{command}{separator}{advice}")
     }
-}
-
-/// A command that edits one line of a file: a `sed` expression without its address. A link to the file stays one.
-pub(super) fn edit_line(file: &Path, line: usize, expression: &str) -> String {
-    format!(
-        "sed -i --follow-symlinks {} {}",
-        shell_word(format!("{line}{expression}")),
-        shell_path(file)
-    )
-}
-
-/// Escapes a text for `sed`, as pattern of a basic regular expression with `/` around it.
-pub(super) fn sed_pattern(text: &str) -> String {
-    let mut pattern = String::new();
-    for c in text.chars() {
-        if r"\/.*[]^$".contains(c) {
-            pattern.push('\\');
-        }
-        pattern.push(c);
-    }
-    pattern
-}
-
-/// Escapes a text for `sed`, as replacement with `/` around it.
-pub(super) fn sed_replacement(text: &str) -> String {
-    let mut replacement = String::new();
-    for c in text.chars() {
-        if r"\/&".contains(c) {
-            replacement.push('\\');
-        }
-        replacement.push(c);
-    }
-    replacement
 }
 
 /// Where packages of Debian, EL and SUSE have the pages.
@@ -150,67 +145,46 @@ impl Serialize for Remedy {
         let shown = self.shown();
         let mut keys = serializer.serialize_struct("Remedy", 2)?;
         keys.serialize_field("remedy", &shown.to_string())?;
-        keys.serialize_field("command", &shown.command)?;
+        keys.serialize_field("command", &shown.command())?;
         keys.end()
     }
 }
 
-/// Asserts that the command can be pasted: it is one line, which a shell parses, and which begins with a program, as
-/// does each part of it. Each finding that a test makes is asserted so.
+/// Asserts that the command can be pasted, since it is one line, which a shell parses; and that the words do not look like a
+/// command at their begin, and name none that edits a file. Each finding that a test makes is asserted so.
 #[cfg(test)]
 pub(super) fn assert_pasteable(remedy: &Remedy) {
-    // Not chown, which would give root what a user has written.
-    const PROGRAMS: [&str; 26] = [
-        "/usr/libexec/job-adopt/account",
-        "apt-get",
-        "busctl",
+    const PROGRAMS: [&str; 8] = [
         "chmod",
-        "cp",
-        "dnf",
-        "dpkg",
-        "install",
+        "chown",
         "job-adopt",
         "kill",
-        "loginctl",
-        "mkdir",
         "mount",
-        "mv",
-        "pam-auth-update",
-        "printf",
-        "restorecon",
         "rm",
-        "scontrol",
-        "sed",
-        "semodule",
-        "sshd",
         "systemctl",
         "touch",
-        "userdel",
-        "usermod",
     ];
-    let Remedy { command, advice } = remedy;
-    // A program at its begin would be a command that nobody can paste.
+    const EDITS: [&str; 6] = ["sed -i", ">>", "printf ", "tee ", " >/", "cp "];
+    let advice = remedy.advice();
     let first = advice.split(' ').next().unwrap_or_default();
-    let is_command = PROGRAMS.contains(&first) && first != "install";
-    assert!(!is_command, "{remedy:?}");
-    if command.is_empty() {
-        return;
-    }
-    assert_eq!(*command, printable(command));
+    assert!(!PROGRAMS.contains(&first), "{remedy:?}");
+    assert!(
+        !EDITS.iter().any(|edit| advice.contains(edit)),
+        "{remedy:?}"
+    );
+    let command = remedy.command();
+    assert_eq!(command, printable(&command));
     let parse = std::process::Command::new("sh")
-        .args(["-n", "-c", command])
+        .args(["-n", "-c", &command])
         .output()
         .unwrap();
     assert!(parse.status.success(), "{remedy:?}: {parse:?}");
-    for part in command.split(" && ") {
-        let program = part.split(' ').next().unwrap_or_default();
-        assert!(PROGRAMS.contains(&program), "{program}: {remedy:?}");
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::own_command::Subcommand;
     use crate::testing::Scratch;
 
     #[test]
@@ -227,33 +201,14 @@ mod tests {
     /// `jq -r .command | sh` would write a second key.
     #[test]
     fn command_of_several_lines_is_words_for_a_person() {
-        let remedy = run("printf '/a\nenforce = if-exists:/none' >>conf").and("or not");
-        let words = "by hand, since a name has characters that cannot be pasted (here ?): printf '/a?enforce = \
-                     if-exists:/none' >>conf; or not";
+        let command = OwnCommand::job_adopt(Subcommand::Unregister, ["--conf", "/a\nreboot", "7"]);
+        let remedy = run(command).and("or not");
+        let words = "by hand, since a name has characters that cannot be pasted (here ?): job-adopt unregister --conf \
+                     '/a?reboot' 7; or not";
         assert_eq!(remedy.lines(), [format!("  do: {words}")]);
         assert_eq!(
             serde_json::to_value(&remedy).unwrap(),
             serde_json::json!({ "remedy": words, "command": "" })
-        );
-    }
-
-    #[test]
-    fn sed_takes_words_literally() {
-        let word = r"a/b.c[d]*e&f\g^$'";
-        let script = format!("s/{}/{}/", sed_pattern(word), sed_replacement("x&/\\"));
-        let script = shell_word(script);
-        let command = format!(
-            "printf '%s\\n' {} | sed {script}",
-            shell_word(format!("<{word}>"))
-        );
-        let output = std::process::Command::new("sh")
-            .args(["-c", &command])
-            .output()
-            .unwrap();
-        assert_eq!(
-            String::from_utf8_lossy(&output.stdout),
-            "<x&/\\>\n",
-            "{command}"
         );
     }
 }

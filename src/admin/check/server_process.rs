@@ -5,8 +5,9 @@ use super::finding::{Check, Finding, Severity};
 use super::inheritance::Inheritance;
 use super::mounts::{HierarchyError, open_hierarchy};
 use super::priorities::find_unit;
-use super::remedy::{Remedy, run, shell_word};
+use super::remedy::Remedy;
 use super::site::{Site, shares_namespace};
+use super::unit_files::unset_keys;
 use kernel::proc::{self, Proc};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -98,8 +99,7 @@ impl ServerProcess {
         let mut findings = Vec::new();
         // "private" and "strict" of ProtectControlGroups= give the unit a cgroup namespace of its own.
         let namespace_remedy = self.unit_remedy(
-            "namespaces",
-            "PrivateUsers=no\\nProtectControlGroups=no",
+            &["PrivateUsers", "ProtectControlGroups"],
             "remove PrivateUsers= and ProtectControlGroups= from its unit, or run it outside of the container",
         );
         findings.extend(judge_namespaces(
@@ -109,8 +109,7 @@ impl ServerProcess {
         ));
         if let Some(fault) = &view.cgroup_fault {
             let cgroup_remedy = self.unit_remedy(
-                "cgroups",
-                "ProtectControlGroups=no",
+                &["ProtectControlGroups", "ReadOnlyPaths", "InaccessiblePaths"],
                 "remove ProtectControlGroups=, ReadOnlyPaths= and the like from its unit",
             );
             findings.push(Finding::error(
@@ -122,13 +121,11 @@ impl ServerProcess {
         }
         for file in &view.hidden_files {
             let advice = format!("remove {} from its unit", file.settings);
-            let file_remedy = self.unit_remedy(file.subject(), file.reset(), &advice);
+            let file_remedy = self.unit_remedy(file.keys(), &advice);
             findings.push(file.finding(&object, file_remedy));
         }
-        // "~" alone stands for all capabilities (systemd.exec(5)).
         let capability_remedy = self.unit_remedy(
-            "capabilities",
-            "CapabilityBoundingSet=~",
+            &["CapabilityBoundingSet"],
             "add them to CapabilityBoundingSet= of its unit, or by --cap-add to its container",
         );
         findings.extend(judge_capabilities(
@@ -147,19 +144,12 @@ impl ServerProcess {
 }
 
 impl ServerProcess {
-    /// The command that overrides settings of the server's unit by a drop-in that comes after the others, or `advice`
-    /// alone if no unit runs the server. Its `subject` has a drop-in of its own: one command undoes no other.
-    fn unit_remedy(&self, subject: &str, settings: &str, advice: &str) -> Remedy {
-        let Some(unit) = &self.unit else {
-            return advice.into();
-        };
-        let folder = shell_word(format!("/etc/systemd/system/{unit}.d"));
-        let unit = shell_word(unit);
-        run(format!(
-            "mkdir -p {folder} && printf '[Service]\\n{settings}\\n' >{folder}/zz-job-adopt-{subject}.conf && \
-             systemctl daemon-reload && systemctl restart {unit}"
-        ))
-        .and(format!("or {advice}"))
+    /// Names the lines of the server's unit that set these keys, or `advice` if none does or no unit runs the server.
+    fn unit_remedy(&self, keys: &[&str], advice: &str) -> Remedy {
+        match &self.unit {
+            Some(unit) => unset_keys(unit, keys, advice),
+            None => advice.into(),
+        }
     }
 }
 
@@ -264,18 +254,18 @@ impl HiddenFile {
         })
     }
 
-    /// The name of the drop-in for [`Self::reset`].
-    fn subject(&self) -> &'static str {
-        if self.is_dev() { "devices" } else { "files" }
-    }
-
-    /// The settings of a unit with which it sees the file.
-    fn reset(&self) -> &'static str {
+    /// The settings of a unit that may keep it from seeing the file.
+    fn keys(&self) -> &'static [&'static str] {
         if self.is_dev() {
-            "PrivateDevices=no"
-        } else {
-            "InaccessiblePaths=\\nBindPaths=\\nBindReadOnlyPaths=\\nTemporaryFileSystem=\\nPrivateMounts=no"
+            return &["PrivateDevices"];
         }
+        &[
+            "BindPaths",
+            "BindReadOnlyPaths",
+            "InaccessiblePaths",
+            "PrivateMounts",
+            "TemporaryFileSystem",
+        ]
     }
 
     fn is_dev(&self) -> bool {
@@ -367,41 +357,6 @@ mod tests {
         assert_eq!(text("0000017fffffffff"), None);
         assert!(named("0000017fffdfffff").contains("CAP_SYS_ADMIN, CAP_BPF:"));
         assert_eq!(named("no number"), "its capabilities cannot be read");
-    }
-
-    /// Each is pasted after the other, and the unit has all of them.
-    #[test]
-    fn commands_for_a_unit_write_a_drop_in_each() {
-        let hidden = |path: &str| HiddenFile {
-            path: path.into(),
-            settings: "",
-            error: None,
-        };
-        let view = View {
-            other_namespaces: vec!["cgroup"],
-            cgroup_fault: Some(CgroupFault::OtherHierarchy("/x".to_owned())),
-            hidden_files: vec![hidden("/dev"), hidden("/run/job-adopt")],
-            capabilities: Some(0),
-            inheritance: Inheritance::default(),
-        };
-        let server = ServerProcess {
-            pid: 1,
-            unit: Some("ssh.service".to_owned()),
-            view: Some(view),
-        };
-        let mut files: Vec<String> = server
-            .findings()
-            .iter()
-            .filter_map(|finding| finding.remedy.command.split_once(" >"))
-            .map(|(_, rest)| rest.split(' ').next().unwrap_or_default().to_owned())
-            .collect();
-        files.sort();
-        files.dedup();
-        assert_eq!(files.len(), 5, "{files:?}");
-        assert_eq!(
-            files[0],
-            "/etc/systemd/system/ssh.service.d/zz-job-adopt-capabilities.conf"
-        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Checks that systemd keeps GPUs from processes outside of jobs (job-adopt(1), `slices`).
 
 use super::finding::{Check, Finding, Severity};
+use super::own_command::{OwnCommand, Subcommand};
 use super::remedy::{Remedy, run};
 use super::site::{NOBODY_UID, Site, root_processes};
 use crate::child_process::{QueryError, query_in_clean_environment};
@@ -22,7 +23,14 @@ use std::process::Command;
 const DAEMONS: [&str; 5] = ["cron", "crond", "atd", "anacron", "fcron"];
 /// The object of findings about the slices of all users.
 const ALL_SLICES: &str = "user-.slice";
-const WRITE_REMEDY: &str = "job-adopt enable --only slices,bus";
+
+/// The remedy that writes the drop-ins and the policy of the bus, and closes slices that exist.
+fn write_remedy() -> Remedy {
+    run(OwnCommand::job_adopt(
+        Subcommand::Enable,
+        ["--only", "slices,bus"],
+    ))
+}
 
 /// What was found out about the slices of users.
 #[derive(Debug)]
@@ -121,8 +129,7 @@ impl SliceFacts {
             ),
             Self::UnknownPolicy(error) => (
                 error,
-                run("systemctl show --property=DevicePolicy user-1000.slice")
-                    .and("which shows why"),
+                "systemd does not answer: systemctl show --property=DevicePolicy user-1000.slice shows why".into(),
             ),
         };
         vec![Finding::unknown(
@@ -170,7 +177,7 @@ impl Slices {
         let mut findings: Vec<Finding> = self
             .exempt
             .intersection(&self.closed)
-            .map(|uid| closed_but_exempt(*uid))
+            .map(|uid| closed_but_exempt(*uid, self.exempt_remedy()))
             .collect();
         let are_closed = self.closed.contains(&UNUSED_UID);
         let Some(outside) = &self.outside else {
@@ -192,6 +199,15 @@ impl Slices {
         findings.extend(of_existing);
         findings.extend(outside.daemons.iter().map(Daemon::finding));
         findings
+    }
+
+    /// The remedy for an exempt slice that is closed. While logins stay in users' slices, the command would close those.
+    fn exempt_remedy(&self) -> Remedy {
+        if self.outside.is_some() {
+            return write_remedy();
+        }
+        "see which drop-in closes it (systemctl cat): remove that, or write DevicePolicy=auto into one that comes after it"
+            .into()
     }
 
     /// Judges the filters of the slices that exist. They may differ from the policy that systemd shows: a slice that
@@ -253,10 +269,10 @@ fn read_closed_slices(uids: BTreeSet<u32>) -> Result<BTreeSet<u32>, PolicyError>
     Ok(closed.map(|(uid, _)| uid).collect())
 }
 
-fn closed_but_exempt(uid: u32) -> Finding {
+fn closed_but_exempt(uid: u32, remedy: Remedy) -> Finding {
     let object = format!("user-{uid}.slice");
     let text = "is closed, but the account is exempt (root, exempt_uids, exempt_groups, flux_user)";
-    Finding::warning(Check::SlicesExempt, object, text, run(WRITE_REMEDY))
+    Finding::warning(Check::SlicesExempt, object, text, remedy)
 }
 
 fn closed_with_logins() -> Finding {
@@ -273,7 +289,7 @@ fn judge_drop_in(are_closed: bool) -> Finding {
         return Finding::fine(Check::SlicesDropIn, ALL_SLICES, "users' slices are closed");
     }
     let text = "is not closed: what users run outside of jobs can open every device";
-    Finding::warning(Check::SlicesDropIn, ALL_SLICES, text, run(WRITE_REMEDY))
+    Finding::warning(Check::SlicesDropIn, ALL_SLICES, text, write_remedy())
 }
 
 impl OutsideJobs {
@@ -371,12 +387,10 @@ impl ExistingSlice {
                 Check::SlicesClosed,
                 name,
                 "has no device filter: what the user runs outside of jobs can open every device",
-                run(format!(
-                    "systemctl daemon-reload && systemctl show --property=Id {UNUSED_SLICE} >/dev/null"
-                ))
-                .and(format!(
-                    "if it stays: loginctl terminate-user {uid}, which ends what the user runs there"
-                )),
+                format!(
+                    "have systemd read the drop-in: systemctl daemon-reload && systemctl show --property=Id {UNUSED_SLICE}; \
+                     if it stays: loginctl terminate-user {uid}, which ends what the user runs there"
+                ),
             )),
             Ok(_) if self.has_filter() && is_exempt => Some(Finding::warning(
                 Check::SlicesExempt,
@@ -462,14 +476,12 @@ impl Bus {
             Self::Accepts => {
                 let text = "users can make systemd move their processes out of their jobs, with the \
                             devices that these have open (systemd-run --user --scope)";
-                Finding::warning(Check::BusClosed, object, text, run(WRITE_REMEDY))
+                Finding::warning(Check::BusClosed, object, text, write_remedy())
             }
-            Self::Unclear(why) => Finding::unknown(
-                Check::BusClosed,
-                object,
-                why,
-                run("busctl --system list").and("which shows why"),
-            ),
+            Self::Unclear(why) => {
+                let remedy = "see whether the bus works for others: busctl --system list";
+                Finding::unknown(Check::BusClosed, object, why, remedy)
+            }
         }
     }
 }
@@ -487,11 +499,10 @@ impl Daemon {
             Ok(false) => {
                 let text =
                     "runs commands of users outside of jobs, where they can open every device";
-                let remedy = run(format!(
-                    "cp -r /usr/share/job-adopt/systemd/{name}.service.d /etc/systemd/system/ && \
-                     systemctl daemon-reload && systemctl restart {name}"
-                ))
-                .and(format!("or let no user have jobs of {name}"));
+                let remedy = format!(
+                    "copy the folder /usr/share/job-adopt/systemd/{name}.service.d into /etc/systemd/system, then: \
+                     systemctl daemon-reload && systemctl restart {name}; or let no user have jobs of {name}"
+                );
                 Finding::warning(Check::CronClosed, object, text, remedy)
             }
             Err(error) => Finding::unknown(Check::CronClosed, object, error, "run this as root"),
@@ -592,9 +603,12 @@ mod tests {
             slices(&[0], &[UNUSED_UID], Ok(None), None),
             ["warning slices-observe user-.slice"]
         );
-        let Remedy { command, advice } = closed_with_logins().remedy;
-        assert_eq!(command, "");
-        assert!(advice.contains("rm /run/job-adopt/off"), "{advice}");
+        let remedy = closed_with_logins().remedy;
+        assert_eq!(remedy.command(), "");
+        assert!(
+            remedy.advice().contains("rm /run/job-adopt/off"),
+            "{remedy}"
+        );
         assert_eq!(slices(&[0], &[], Ok(None), None), [""; 0]);
     }
 
@@ -651,8 +665,8 @@ mod tests {
     fn reload_that_closes_a_slice_loads_another_unit() {
         let slice = existing(8, AttachMode::Nothing).unwrap().unwrap().remove(0);
         let remedy = slice.judge_closed(false).unwrap().remedy;
-        let load = format!(" && systemctl show --property=Id {UNUSED_SLICE} ");
-        assert!(remedy.command.contains(&load), "{remedy}");
+        let load = format!(" && systemctl show --property=Id {UNUSED_SLICE};");
+        assert!(remedy.advice().contains(&load), "{remedy}");
         assert_eq!(uid_of_slice(UNUSED_SLICE), Some(UNUSED_UID));
     }
 

@@ -1,21 +1,26 @@
 //! Checks Slurm's configuration (slurm.conf(5), cgroup.conf(5)): logins must find and join jobs, and open
 //! only their devices.
 
+use super::file_edit::FileEdit;
 use super::finding::{Check, Finding, Severity};
-use super::remedy::{Remedy, run, shell_path, shell_word};
+use super::remedy::Remedy;
 use super::site::{Site, root_processes};
 use super::sources::{find_other_slurm_conf, name_slurm_conf};
 use super::trusted_file::trust_remedy;
 use helper::SlurmDevices;
 use helper::slurm_conf::{
-    ConfError, Lines, SlurmConfFiles, list_conf_paths, read_constrain_devices,
+    ConfError, ConfLine, Lines, SlurmConfFiles, list_conf_paths, read_constrain_devices,
 };
+use helper::stack::FileLine;
 use protocol::SourceName;
 use std::path::{Path, PathBuf};
 
 /// Flags each of which makes Slurm create the extern step, which logins join: RunInJob and X11 set
 /// Contain.
 const EXTERN_STEP_FLAGS: [&str; 3] = ["contain", "runinjob", "x11"];
+
+/// The command by which slurmd reads its files.
+const RESTART: &str = "systemctl restart slurmd";
 
 /// What was found out about Slurm's configuration.
 #[derive(Debug)]
@@ -46,6 +51,8 @@ struct SlurmConf {
     path: PathBuf,
     /// The lines of `slurm.conf`.
     lines: Lines,
+    /// The lines of `cgroup.conf`; `None` if it is missing.
+    cgroup_lines: Option<Lines>,
     /// `ConstrainDevices=yes`
     constrains: bool,
 }
@@ -107,11 +114,10 @@ impl SlurmFacts {
         }
         match &self.conf {
             Ok(conf) => {
-                vec![
-                    judge_prolog_flags(conf),
-                    judge_cgroups(conf),
-                    self.judge_devices(conf),
-                ]
+                let mut findings = vec![judge_prolog_flags(conf)];
+                findings.extend(judge_cgroups(conf));
+                findings.push(self.judge_devices(conf));
+                findings
             }
             Err(ConfError::MissingSlurmConf) if self.runs && !self.has_spool => {
                 let text = format!(
@@ -164,11 +170,10 @@ impl SlurmFacts {
         let text = format!(
             "ConstrainDevices is not set: {consequence}, unless the job's record names devices"
         );
-        let cgroup_conf = shell_path(&conf.path.with_file_name("cgroup.conf"));
-        let remedy = run(format!(
-            "printf '\\nConstrainDevices=yes\\n' >>{cgroup_conf} && systemctl restart slurmd"
-        ))
-        .and(
+        let lines = conf.cgroup_lines.as_deref().unwrap_or_default();
+        let file = conf.path.with_file_name("cgroup.conf");
+        let edit = set_key(lines, &file, "ConstrainDevices", "yes").then(RESTART);
+        let remedy = Remedy::from(edit).and(
             "users of jobs that run now are refused (JA06) until these end: drain the node before, or write \
              slurm_devices = closed into job_adopt.conf instead",
         );
@@ -187,34 +192,96 @@ fn judge_prolog_flags(conf: &SlurmConf) -> Finding {
         );
     }
     let text = "PrologFlags lacks Contain: jobs have no extern step, and no login finds them";
-    let remedy = conf
-        .add(
-            &[conf.key_with("PrologFlags", "Contain", "")],
-            "scontrol reconfigure",
-        )
+    let flags = conf.list_with("PrologFlags", "Contain", "");
+    let edit = conf.set("PrologFlags", &flags).then("scontrol reconfigure");
+    let remedy = Remedy::from(edit)
         .and("on all nodes of the cluster; jobs that run now still have no such step");
     Finding::error(Check::SlurmPrologFlags, object, text, remedy)
 }
 
-/// Judges whether Slurm keeps its jobs in cgroups, which logins join.
-fn judge_cgroups(conf: &SlurmConf) -> Finding {
+/// Judges whether Slurm keeps its jobs in cgroups, which logins join, and whether new jobs start at all.
+fn judge_cgroups(conf: &SlurmConf) -> Vec<Finding> {
     let object = conf.path.display();
+    let mut findings = Vec::new();
+    let mut warn = |text: &str, edit: FileEdit| {
+        let remedy = Remedy::from(edit.then(RESTART))
+            .and("on all nodes of the cluster; jobs that run now stay outside of cgroups");
+        findings.push(Finding::warning(Check::SlurmCgroups, &object, text, remedy));
+    };
     // Without the key a node with cgroups has proctrack/cgroup (slurm.conf(5)).
     let tracks = conf.value("ProctrackType").is_none()
         || conf.has_word("ProctrackType", &["proctrack/cgroup", "cgroup"]);
-    if tracks && conf.has_word("TaskPlugin", &["task/cgroup", "cgroup"]) {
-        return Finding::fine(Check::SlurmCgroups, object, "jobs are in cgroups");
+    if !tracks {
+        let text = "ProctrackType is not proctrack/cgroup: jobs are not held in cgroups, and logins cannot join";
+        warn(text, conf.set("ProctrackType", "proctrack/cgroup"));
     }
-    let text = "ProctrackType is not proctrack/cgroup, or TaskPlugin lacks task/cgroup: jobs are not \
-                held in cgroups, and logins cannot join";
-    let lines = [
-        "ProctrackType=proctrack/cgroup".to_owned(),
-        conf.key_with("TaskPlugin", "task/cgroup", "task/none"),
-    ];
-    let remedy = conf
-        .add(&lines, "systemctl restart slurmd")
-        .and("on all nodes of the cluster; jobs that run now stay outside of cgroups");
-    Finding::warning(Check::SlurmCgroups, object, text, remedy)
+    if !conf.has_word("TaskPlugin", &["task/cgroup", "cgroup"]) {
+        let text =
+            "TaskPlugin lacks task/cgroup: jobs are not held in cgroups, and logins cannot join";
+        let list = conf.list_with("TaskPlugin", "task/cgroup", "task/none");
+        warn(text, conf.set("TaskPlugin", &list));
+    }
+    findings.extend(judge_doubled_plugin(conf));
+    if findings.is_empty() {
+        findings.push(Finding::fine(
+            Check::SlurmCgroups,
+            &object,
+            "jobs are in cgroups",
+        ));
+    }
+    findings
+}
+
+/// Reports a task plugin that is named twice: slurmstepd loads it twice, and each new job fails. `None` without one.
+fn judge_doubled_plugin(conf: &SlurmConf) -> Option<Finding> {
+    let list = conf.value("TaskPlugin")?;
+    let mut plugins: Vec<&str> = Vec::new();
+    let mut doubled = None;
+    for word in list
+        .split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+    {
+        let is_same = |other: &&str| plugin_name(other) == plugin_name(word);
+        if plugins.iter().any(is_same) {
+            doubled = doubled.or(Some(word));
+        } else {
+            plugins.push(word);
+        }
+    }
+    let text = format!(
+        "TaskPlugin names {} twice, and each new job fails",
+        doubled?
+    );
+    let edit = conf.set("TaskPlugin", &plugins.join(",")).then(RESTART);
+    let remedy = Remedy::from(edit).and("on all nodes of the cluster");
+    Some(Finding::error(
+        Check::SlurmCgroups,
+        conf.path.display(),
+        text,
+        remedy,
+    ))
+}
+
+/// The name of a task plugin, which may be written with its type.
+fn plugin_name(word: &str) -> &str {
+    word.strip_prefix("task/").unwrap_or(word)
+}
+
+/// The change by which a key has a value: of several lines the last one counts, and a key without a line gets one at the
+/// end of `file`.
+fn set_key(lines: &[ConfLine], file: &Path, key: &str, value: &str) -> FileEdit {
+    let new = format!("{key}={value}");
+    match lines.iter().rev().find(|line| line.value_of(key).is_some()) {
+        Some(line) => {
+            let place = FileLine {
+                file: line.at.file.to_path_buf(),
+                line: line.at.line,
+            };
+            FileEdit::replace(&place, &line.text, new)
+        }
+        None => FileEdit::append(file, new),
+    }
 }
 
 impl SlurmConf {
@@ -227,24 +294,22 @@ impl SlurmConf {
         Ok(Self {
             path: files.path_of("slurm.conf"),
             lines,
+            cgroup_lines: files.read_lines("cgroup.conf").ok(),
             constrains,
         })
     }
 
-    /// The line that adds a word to the list that a key has now. The word `nothing` stands for an empty list.
-    fn key_with(&self, key: &str, word: &str, nothing: &str) -> String {
+    /// The list of a key with one more word. The word `nothing` stands for an empty list.
+    fn list_with(&self, key: &str, word: &str, nothing: &str) -> String {
         match self.value(key) {
-            Some(list) if !list.is_empty() && list != nothing => format!("{key}={list},{word}"),
-            _ => format!("{key}={word}"),
+            Some(list) if !list.is_empty() && list != nothing => format!("{list},{word}"),
+            _ => word.to_owned(),
         }
     }
 
-    /// The command that adds lines to `slurm.conf`, of which Slurm takes the last one of a key.
-    fn add(&self, lines: &[String], reload: &str) -> Remedy {
-        let words: Vec<String> = lines.iter().map(shell_word).collect();
-        let path = shell_path(&self.path);
-        let words = words.join(" ");
-        run(format!("printf '\\n%s' {words} '' >>{path} && {reload}"))
+    /// The change by which a key of `slurm.conf` has a value.
+    fn set(&self, key: &str, value: &str) -> FileEdit {
+        set_key(&self.lines, &self.path, key, value)
     }
 
     /// Finds the last value of a key, which Slurm uses; `None` if no line gives it a value.

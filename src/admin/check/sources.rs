@@ -1,12 +1,14 @@
 //! Checks the sources of jobs: they must answer as at a login.
 
 use super::config::require_configuration;
+use super::file_edit::FileEdit;
 use super::finding::{Check, Finding, Severity};
-use super::remedy::{Remedy, run, shell_path, shell_word};
+use super::remedy::Remedy;
 use super::site::{NOBODY_UID, Site, is_same_file, root_processes};
 use ::kernel::log::is_disruptive;
 use ::kernel::proc::Proc;
 use helper::jobs::sources::{SourceError, SourceReport};
+use helper::stack::FileLine;
 use helper::{Node, SourceHealth};
 use module::node_name;
 use protocol::SourceName;
@@ -109,8 +111,7 @@ impl SourceFacts {
             Ok(report) => return judge_report(source, report, health.took),
             Err(SourceError::Absent(what)) if is_expected => {
                 let text = format!("is configured, but no login finds its jobs: {what}");
-                let start = run("systemctl start slurmd")
-                    .and("or remove slurm from sources in job_adopt.conf");
+                let start = "start it (systemctl start slurmd), or remove slurm from sources in job_adopt.conf".into();
                 // A daemon that runs and is not found is no maintenance.
                 let severity = if self.other_slurm_conf.is_some() {
                     Severity::Error
@@ -141,22 +142,27 @@ impl SourceFacts {
     }
 }
 
-/// The command that names the `slurm.conf` of the running slurmd in the valid configuration at `conf`. The key comes
-/// first, since it may not stand in a section; a new file must be readable whatever root's umask is.
+/// What to write so that the valid configuration at `conf` names the `slurm.conf` of the running slurmd. The key comes
+/// first, since it may not stand in a section.
 pub(super) fn name_slurm_conf(conf: &Path, slurm_conf: &str) -> Remedy {
     let key = format!("slurm_conf = {slurm_conf}");
-    let has_lines = conf.metadata().is_ok_and(|meta| meta.len() > 0);
-    let conf = shell_path(conf);
-    let command = if has_lines {
-        // sed takes a backslash out of the text.
-        let insertion = shell_word(format!("1i {}", key.replace('\\', r"\\")));
-        let comment_out = r"-e '/^[[:space:]]*slurm_conf[[:space:]]*=/s/^/#/'";
-        format!("sed -i --follow-symlinks {comment_out} -e {insertion} {conf}")
-    } else {
-        let key = shell_word(key);
-        format!("printf '%s\\n' {key} >>{conf} && chmod a+r {conf}")
+    let bytes = fs::read(conf).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let place = |line| FileLine {
+        file: conf.to_owned(),
+        line,
     };
-    run(command).and("since the running slurmd reads that file")
+    let is_key = |line: &str| {
+        line.trim_start()
+            .strip_prefix("slurm_conf")
+            .is_some_and(|rest| rest.trim_start().starts_with('='))
+    };
+    let edit = match (1..).zip(text.lines()).find(|(_, line)| is_key(line)) {
+        Some((number, line)) => FileEdit::replace(&place(number), line.trim(), key),
+        None if text.is_empty() => FileEdit::append(conf, key),
+        None => FileEdit::insert_above(&place(1), key),
+    };
+    Remedy::from(edit).and("since the running slurmd reads that file")
 }
 
 /// Checks whether a source has no jobs because it is not on this node, or was not used since the node started.
@@ -257,7 +263,7 @@ fn split_words(bytes: &[u8]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::testing::Scratch;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     fn judge_sources(
         health: Vec<SourceHealth>,
@@ -358,47 +364,41 @@ mod tests {
             let remedy = finding.remedy;
             assert!(
                 remedy
-                    .command
+                    .advice()
                     .contains("slurm_conf = /opt/slurm/etc/slurm.conf"),
                 "{remedy}"
             );
         }
     }
 
-    /// A key in a section, and a file that logins cannot read, refuse everybody.
+    /// A key in a section refuses everybody.
     #[test]
-    fn slurm_conf_is_named_above_sections_and_for_all_to_read() {
-        let devices = "[devices]\nfpga = /dev/fpga0\n";
+    fn slurm_conf_is_named_above_sections_or_in_place_of_another() {
+        let scratch = Scratch::new();
+        let conf = scratch.path().join("job_adopt.conf");
+        let name = conf.display();
+        let key = "slurm_conf = /opt/slurm.conf";
         for (text, expected) in [
-            (None, ""),
-            (Some(""), ""),
-            (Some(devices), devices),
+            (None, format!("{name}: at its end write \"{key}\"")),
+            (Some(""), format!("{name}: at its end write \"{key}\"")),
             (
-                Some("\tslurm_conf\t= /old\nend_grace = 3\n"),
-                "#\tslurm_conf\t= /old\nend_grace = 3\n",
+                Some("[devices]\nfpga = /dev/fpga0\n"),
+                format!("{name}:1: above it write \"{key}\""),
+            ),
+            (
+                Some("end_grace = 3\n\tslurm_conf\t= /old\n"),
+                format!("{name}:2: in place of \"slurm_conf\t= /old\" write \"{key}\""),
             ),
         ] {
-            let scratch = Scratch::new();
-            let conf = scratch.path().join("job_adopt.conf");
-            let target = scratch.path().join("target");
-            symlink("target", &conf).unwrap();
             if let Some(text) = text {
-                scratch.file("target", text);
+                scratch.file("job_adopt.conf", text);
             }
-            let remedy = name_slurm_conf(&conf, r"/opt/a b\c/slurm.conf");
-            super::super::remedy::assert_pasteable(&remedy);
-            let output = std::process::Command::new("sh")
-                .args(["-c", &format!("umask 077 && {}", remedy.command)])
-                .output()
-                .unwrap();
-            assert!(output.status.success(), "{output:?}");
-            let after = fs::read_to_string(&target).unwrap();
-            let line = r"slurm_conf = /opt/a b\c/slurm.conf";
-            assert_eq!(after, format!("{line}\n{expected}"), "{remedy}");
-            assert!(helper::Config::parse(after.as_bytes()).is_ok());
-            let mode = fs::metadata(&target).unwrap().permissions().mode();
-            assert_eq!(mode & 0o444, 0o444);
-            assert!(conf.is_symlink());
+            let remedy = name_slurm_conf(&conf, "/opt/slurm.conf");
+            assert_eq!(remedy.command(), "");
+            assert_eq!(
+                remedy.advice(),
+                format!("{expected}; since the running slurmd reads that file")
+            );
         }
     }
 

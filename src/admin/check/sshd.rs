@@ -1,11 +1,12 @@
 //! Checks the sshd that listens: its configuration (`sshd -T`) must take logins through the service's
 //! stack, and it must see the node as this process does.
 
+use super::file_edit::FileEdit;
 use super::finding::{Check, Finding, Severity};
 use super::inheritance::count_online_cores;
 use super::penalties::{Penalties, maps_v4_peers, maps_v4_peers_of_port};
 use super::priorities::find_unit;
-use super::remedy::{Remedy, edit_line, run, shell_word};
+use super::remedy::{Remedy, shell_word};
 use super::server_process::{ServerProcess, process_object};
 use super::site::{Site, root_processes, shares_namespace};
 use super::sshd_command::{config_file, find_socket_command, read_command};
@@ -16,6 +17,7 @@ use crate::accounts::{find_user, read_uid_min};
 use crate::child_process::{QueryError, query_in_clean_environment};
 use crate::process::{is_sshd_process, read_process};
 use helper::jobs::sources::processes;
+use helper::stack::FileLine;
 use kernel::proc::Proc;
 use kernel::trust::{Trust, TrustError};
 use nix::unistd::geteuid;
@@ -209,7 +211,7 @@ impl ConfigurationError {
             Self::NotRoot => (Severity::Unknown, "run this as root".into()),
             Self::Distrusted(why) => (Severity::Error, trust_remedy(why)),
             Self::Rejected(why) => (Severity::Error, Server::correct(why)),
-            Self::Unanswered(_) => (Severity::Unknown, run("sshd -T").and("which shows why")),
+            Self::Unanswered(_) => (Severity::Unknown, "see what it says: sshd -T".into()),
         };
         Finding::new(severity, Check::SshdConfig, &server.object, self, remedy)
     }
@@ -311,7 +313,8 @@ impl Server {
             findings.retain(|finding| finding.severity != Severity::Fine);
             let process = process_object(*pid);
             let text = format!("was changed after {process} read it, which goes on as before");
-            let remedy = self.reload.clone().map_or_else(|| "restart it".into(), run);
+            let reload = self.reload.as_deref().unwrap_or("restart it");
+            let remedy = format!("have it read that file: {reload}");
             findings.push(Finding::warning(
                 Check::SshdConfig,
                 changed.display(),
@@ -385,7 +388,10 @@ impl Server {
     /// another server has the checked service (`is_served`).
     fn judge_other_service(&self, own: &str, is_served: bool) -> Finding {
         // Only a check of its stack knows whether a line of another module there may go.
-        let remedy = run(format!("job-adopt check --service {}", shell_word(own)));
+        let remedy = format!(
+            "check that one: job-adopt check --service {}",
+            shell_word(own)
+        );
         if is_served {
             let text = format!("its PAM service is {own}, which was not checked");
             return Finding::note(Check::SshdService, &self.object, text, remedy);
@@ -394,21 +400,25 @@ impl Server {
         Finding::error(Check::SshdService, &self.object, text, remedy)
     }
 
-    /// The command that sets a key, in place of the line that counts now, or else above all others, and has the
-    /// server read it.
+    /// The change that sets a key, in place of the line that counts now, or else above all others, and how the server
+    /// reads it.
     fn set(&self, key: &str, value: &str) -> Remedy {
+        let new = format!("{key} {value}");
         let edit = match self.files.find_place(&key.to_ascii_lowercase()) {
-            Some((file, number)) => edit_line(file, number, &format!("s/.*/{key} {value}/")),
-            None => edit_line(&self.file, 1, &format!("i{key} {value}")),
+            Some((place, text)) => FileEdit::replace(place, text, new),
+            None => {
+                let first = FileLine {
+                    file: self.file.clone(),
+                    line: 1,
+                };
+                FileEdit::insert_above(&first, new)
+            }
         };
-        self.edit_and_reload(edit)
-    }
-
-    fn edit_and_reload(&self, edit: String) -> Remedy {
-        run(match &self.reload {
-            Some(reload) => format!("{edit} && {reload}"),
+        match &self.reload {
+            Some(reload) => edit.then(reload),
             None => edit,
-        })
+        }
+        .into()
     }
 
     /// Names the line that sshd complains of. No command takes it away: the block of a `Match` would then hold for all,
@@ -727,7 +737,13 @@ mod tests {
         );
         assert_eq!(bad_findings(alternative, "ssh-alt", true), [""; 0]);
         let other = server(alternative).judge_other_service("ssh-alt", false);
-        assert_eq!(other.remedy.command, "job-adopt check --service ssh-alt");
+        assert_eq!(other.remedy.command(), "");
+        assert!(
+            other
+                .remedy
+                .advice()
+                .ends_with("job-adopt check --service ssh-alt")
+        );
     }
 
     #[test]
@@ -800,8 +816,11 @@ mod tests {
     fn line_that_sshd_rejects_is_left_to_a_person() {
         let complaint = "/etc/ssh/sshd_config: line 9: Bad configuration option: AllowGruops";
         let remedy = Server::correct(complaint);
-        assert_eq!(remedy.command, "");
-        assert!(remedy.advice.contains("/etc/ssh/sshd_config:9"), "{remedy}");
+        assert_eq!(remedy.command(), "");
+        assert!(
+            remedy.advice().contains("/etc/ssh/sshd_config:9"),
+            "{remedy}"
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The files of an sshd's configuration: which of them sets a key, and whether sshd has read them as
 //! they are now. What the keys amount to, `sshd -T` knows better.
 
+use helper::stack::FileLine;
 use nix::fcntl::OFlag;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -28,8 +29,9 @@ pub(super) struct ConfigFiles {
 struct ConfigLine {
     /// In lower case.
     key: String,
-    file: PathBuf,
-    number: usize,
+    place: FileLine,
+    /// As it is in the file.
+    text: String,
 }
 
 impl ConfigFiles {
@@ -43,14 +45,13 @@ impl ConfigFiles {
     /// Finds the file and line that decide about a key, as `FILE:LINE`; `None` if no line outside of `Match`
     /// sets the key.
     pub(super) fn find_line(&self, key: &str) -> Option<String> {
-        let (file, number) = self.find_place(key)?;
-        Some(format!("{}:{number}", file.display()))
+        Some(self.find_place(key)?.0.to_string())
     }
 
-    /// Finds the file, and the number of the line in it, that decide about a key, as [`Self::find_line`] does.
-    pub(super) fn find_place(&self, key: &str) -> Option<(&Path, usize)> {
+    /// Finds the line that decides about a key, as [`Self::find_line`] does, and its text.
+    pub(super) fn find_place(&self, key: &str) -> Option<(&FileLine, &str)> {
         let line = self.lines.iter().find(|line| line.key == key)?;
-        Some((&line.file, line.number))
+        Some((&line.place, &line.text))
     }
 
     /// Finds the first file or folder that was changed after this time, in seconds and nanoseconds; `None` if
@@ -91,8 +92,11 @@ impl ConfigFiles {
                 _ if is_in_match => {}
                 _ => self.lines.push(ConfigLine {
                     key,
-                    file: file.to_owned(),
-                    number,
+                    place: FileLine {
+                        file: file.to_owned(),
+                        line: number,
+                    },
+                    text: line.trim().to_owned(),
                 }),
             }
         }

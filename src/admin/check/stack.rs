@@ -5,10 +5,13 @@ use super::finding::{Check, Finding, Severity};
 use super::other_modules::{
     RIVAL_MODULES, find_effect, judge_late_module, judge_rival, module_name,
 };
+use super::own_command::{OwnCommand, Subcommand};
 use super::own_line::OwnLine;
-use super::pam_edits::{correct_arguments, unread, unreject, unskip};
+use super::pam_edits::{
+    Skip, correct_arguments, is_include, remove_line, unread, unreject, unskip,
+};
 use super::remedy::{Remedy, run, shell_word};
-use super::site::{Site, file_identity, is_same_file};
+use super::site::{Site, file_identity};
 use helper::JobEnvironment;
 use helper::stack::{
     Entry, FileLine, Group, LineFault, Rejection, StackFinding, is_missing_module, judge_stack,
@@ -16,7 +19,6 @@ use helper::stack::{
 };
 use module::Settings;
 use std::ffi::OsStr;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// How our lines are written by hand.
@@ -55,8 +57,9 @@ pub(super) struct StackFacts<'a> {
     is_set_up: bool,
     own_lines: Vec<OwnLine<'a>>,
     aliases: Vec<OtherService>,
-    /// The service's file, if no other service runs its session lines; looked for only if one of these can skip ours.
-    sole_file: Option<PathBuf>,
+    /// How the session line that passes over ours does so, if one does; `auth_skip` tells the same of auth lines.
+    session_skip: Skip,
+    auth_skip: Skip,
     /// Modules of others that are not there, although a login fails without them.
     missing_modules: Vec<MissingModule<'a>>,
 }
@@ -130,17 +133,16 @@ impl<'a> StackFacts<'a> {
             .map(|entry| OwnLine::read(site, entry))
             .collect();
         let session_line = judge_stack(&site.root, &site.service, Group::Session);
+        let auth_line = judge_stack(&site.root, &site.service, Group::Auth);
         Self {
             service: &site.service,
             account: &site.account,
             session: &site.session,
-            sole_file: match &session_line {
-                StackFinding::Skipped { .. } => find_sole_file(site),
-                _ => None,
-            },
+            session_skip: find_skip(site, Group::Session, &session_line),
             session_line,
             account_line: judge_stack(&site.root, &site.service, Group::Account),
-            auth_line: judge_stack(&site.root, &site.service, Group::Auth),
+            auth_skip: find_skip(site, Group::Auth, &auth_line),
+            auth_line,
             joins_containers: settings.join_container,
             observes: settings.observe,
             leaves_users_to_others: site.is_switched_off()
@@ -242,16 +244,16 @@ impl<'a> StackFacts<'a> {
             }
             StackFinding::Skipped { ours, by } => {
                 let text = format!("can be skipped: {by} may end the stack or jump over it");
-                let remedy = if group == Group::Account {
-                    line_remedy
-                } else {
-                    unskip(by, group, self.sole_file.as_deref())
+                let remedy = match group {
+                    Group::Account => line_remedy,
+                    Group::Session => unskip(by, group, &self.session_skip),
+                    Group::Auth => unskip(by, group, &self.auth_skip),
                 };
                 Finding::new(severity, check, ours, text, remedy)
             }
             StackFinding::Undone { by } => {
                 let text = "can undo a refusal of pam_job_adopt.so (action reset)";
-                let remedy = "remove the action reset from this line";
+                let remedy = format!("{by}: remove the action reset from this line");
                 Finding::new(severity, check, by, text, remedy)
             }
             StackFinding::Outweighed { ours, by } => {
@@ -330,12 +332,12 @@ impl<'a> StackFacts<'a> {
         run(command).and(advice)
     }
 
-    fn enable_command(&self) -> String {
-        let mut command = "job-adopt enable --only pam".to_owned();
+    fn enable_command(&self) -> OwnCommand {
+        let mut arguments = vec!["--only", "pam"];
         if self.service != "sshd" {
-            command += &format!(" --service {}", shell_word(self.service));
+            arguments.extend(["--service", self.service]);
         }
-        command
+        OwnCommand::job_adopt(Subcommand::Enable, arguments)
     }
 
     /// Checks whether no line of ours has an argument that opens or closes more than another one.
@@ -364,14 +366,12 @@ impl<'a> StackFacts<'a> {
         if is_own_file {
             self.write_lines(ALTERNATIVE)
         } else if self.has_slurm_profile && entry.file() == "pam_slurm_adopt.so" {
-            run("pam-auth-update --disable slurm-adopt").and(ALTERNATIVE)
+            format!("switch off the profile that writes it, by pam-auth-update --disable slurm-adopt, {ALTERNATIVE}")
+                .into()
         } else {
             // A jump above the line would skip another line once it is gone.
-            format!(
-                "remove the line {}, and adjust jumps ([success=N]) over it, {ALTERNATIVE}",
-                entry.place
-            )
-            .into()
+            let adjust = format!("adjust jumps ([success=N]) over it, {ALTERNATIVE}");
+            remove_line(&entry.place).and(adjust)
         }
     }
 
@@ -383,13 +383,9 @@ impl<'a> StackFacts<'a> {
         match fault {
             LineFault::NotRequired => self.write_lines("or write \"required\" as its control"),
             LineFault::LeadingDash => self.write_lines("or remove the leading \"-\""),
-            LineFault::ObservesAlone => "remove observe, or add it to the account line".into(),
             LineFault::NotOutermost | LineFault::NotTwo(_) => self.write_lines(AUTH_ADVICE),
-            LineFault::OtherService(other) => format!(
-                "write service={} into both lines, or run job-adopt check --service {other}",
-                self.service
-            )
-            .into(),
+            // [`correct_arguments`] has a remedy for these.
+            LineFault::ObservesAlone | LineFault::OtherService(_) => Remedy::default(),
         }
     }
 
@@ -503,9 +499,7 @@ pub(crate) fn rejection_remedy(why: &Rejection) -> &'static str {
             "write less than 1,024 bytes: a shorter comment, or one group with the members of many"
         }
         Rejection::Unfinished => "remove the backslash at its end",
-        Rejection::FalseBlank('\r') => {
-            "give the file the line ends of Unix: sed -i 's/\\r$//' FILE"
-        }
+        Rejection::FalseBlank('\r') => "give the file the line ends of Unix (dos2unix)",
         Rejection::FalseBlank(_) => "write an ordinary blank there, or nothing",
         Rejection::HugeJump(_) => "write the number of lines that it is to jump over",
         Rejection::MissingModule(path) if path.is_absolute() => {
@@ -594,24 +588,27 @@ fn find_service_file(site: &Site) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Finds the service's file, if an edit of its session lines serves this service alone: it is no link and has no other name,
-/// and no other service includes it. A service that cannot be read may.
-fn find_sole_file(site: &Site) -> Option<PathBuf> {
-    let file = find_service_file(site)?;
-    let meta = file.symlink_metadata().ok()?;
-    if !meta.is_file() || meta.nlink() != 1 {
-        return None;
+/// Finds out how the line that passes over ours does so. Its file is taken in by an include that could be a substack only
+/// if our line is not in there too.
+fn find_skip(site: &Site, group: Group, finding: &StackFinding) -> Skip {
+    let StackFinding::Skipped { ours, by } = finding else {
+        return Skip::default();
+    };
+    let entries = read_entries(&site.root, &site.service, group).unwrap_or_default();
+    let find = |place: &FileLine| entries.iter().find(|entry| entry.place == *place);
+    let (Some(skipping), Some(own)) = (find(by), find(ours)) else {
+        return Skip::default();
+    };
+    let include = find_service_file(site)
+        .filter(|file| *file != by.file && skipping.top != own.top)
+        .map(|file| FileLine {
+            file,
+            line: skipping.top,
+        });
+    Skip {
+        jumps: skipping.can_jump(),
+        include: include.filter(is_include),
     }
-    for other in list_other_services(site) {
-        let lines = read_entries(&site.root, &other.name, Group::Session).ok()?;
-        if lines
-            .iter()
-            .any(|line| is_same_file(&line.place.file, &file))
-        {
-            return None;
-        }
-    }
-    Some(file)
 }
 
 impl OtherService {
@@ -650,7 +647,8 @@ mod tests {
             is_root,
             own_lines: Vec::new(),
             aliases: Vec::new(),
-            sole_file: None,
+            session_skip: Skip::default(),
+            auth_skip: Skip::default(),
             missing_modules: Vec::new(),
             has_slurm_profile: false,
             is_set_up: true,

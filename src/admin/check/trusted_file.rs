@@ -1,5 +1,6 @@
 //! Files that only root may have written.
 
+use super::own_command::{OwnCommand, OwnFile};
 use super::remedy::{Remedy, run, shell_path};
 use kernel::trust::{Distrust, Trust, TrustError};
 use nix::errno::Errno;
@@ -34,7 +35,7 @@ pub(super) fn trust_remedy(error: &TrustError) -> Remedy {
             }
             // It has no secrets, and keeps its owner: a user's file is the next finding.
             None if error.path() == Path::new(Request::DEFAULT_CONF) => {
-                run(format!("chmod a+rX {path}"))
+                run(OwnCommand::reset_mode(OwnFile::Configuration))
             }
             None => format!(
                 "the helper, and so everybody, has to read {path}: if there is no secret in it, chmod a+rX {path}"
@@ -96,14 +97,14 @@ mod tests {
         scratch.mode("root", 0o700);
         let error = TrustError::new(&conf, Distrust::Open(Errno::EACCES));
         let remedy = trust_remedy(&error);
-        assert_eq!(remedy.command, "");
+        assert_eq!(remedy.command(), "");
         let folder = scratch.path().join("root").display().to_string();
         let advice = format!("{folder} lets only some pass");
-        assert!(remedy.advice.starts_with(&advice), "{remedy}");
+        assert!(remedy.advice().starts_with(&advice), "{remedy}");
         scratch.mode("root", 0o755);
         let of_file = trust_remedy(&error);
         let part = format!("chmod a+rX {}", conf.display());
-        assert!(of_file.advice.ends_with(&part), "{of_file}");
+        assert!(of_file.advice().ends_with(&part), "{of_file}");
     }
 
     /// slurm.conf may include a file with the password of the database.
@@ -118,7 +119,7 @@ mod tests {
             ("/etc/slurm/secret.conf", ""),
         ] {
             let error = TrustError::new(Path::new(path), Distrust::Open(Errno::EACCES));
-            assert_eq!(trust_remedy(&error).command, command);
+            assert_eq!(trust_remedy(&error).command(), command);
         }
     }
 
@@ -126,9 +127,13 @@ mod tests {
     fn file_that_others_could_write_is_looked_at_before_it_becomes_roots() {
         let remedy = |cause| trust_remedy(&TrustError::new(Path::new("/etc/x"), cause));
         for cause in [Distrust::WrongOwner(7), Distrust::Writable(0o666)] {
-            let Remedy { command, advice } = remedy(cause);
-            assert_eq!(command, "");
-            assert!(advice.contains("others could write /etc/x: look at it"));
+            let remedy = remedy(cause);
+            assert_eq!(remedy.command(), "");
+            assert!(
+                remedy
+                    .advice()
+                    .contains("others could write /etc/x: look at it")
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Checks for processes outside of jobs: those of users, and those that helpers left behind.
 
 use super::finding::{Check, Finding};
+use super::own_command::{OwnCommand, Subcommand};
 use super::remedy::{Remedy, run};
 use super::site::{Site, shares_namespace};
 use crate::accounts::{self, HELPER_USER};
@@ -124,7 +125,8 @@ impl ProcessFacts {
         }
         let mut findings = Vec::new();
         if self.strays.processes > 0 {
-            let remedy = run("job-adopt strays").and("which shows them, and --kill ends them");
+            let remedy = run(OwnCommand::job_adopt::<&str>(Subcommand::Strays, []))
+                .and("which shows them, and --kill ends them");
             findings.push(self.strays.note("jobs, and they have none here", remedy));
         }
         if self.of_job_owners.processes > 0 {
@@ -195,9 +197,9 @@ mod tests {
         assert_eq!(judge_old_helpers(&[]).severity, Severity::Fine);
         let finding = judge_old_helpers(&[7, 8]);
         assert_eq!(finding.severity, Severity::Error);
-        assert_eq!(finding.remedy.command, "");
+        assert_eq!(finding.remedy.command(), "");
         assert!(
-            finding.remedy.advice.contains("-p 7,8; if no container"),
+            finding.remedy.advice().contains("-p 7,8; if no container"),
             "{finding:?}"
         );
         let own = age_seconds(&Proc::host(), i32::try_from(std::process::id()).unwrap()).unwrap();
@@ -262,9 +264,9 @@ mod tests {
     fn strays_is_advised_only_for_what_it_shows() {
         let one = || OutsideProcesses::count(std::iter::once(4_000_000_000));
         let findings = facts(one(), OutsideProcesses::default()).judge_outside();
-        assert_eq!(findings[0].remedy.command, "");
+        assert_eq!(findings[0].remedy.command(), "");
         let of_strays = facts(OutsideProcesses::default(), one()).judge_outside();
-        assert_eq!(of_strays[0].remedy.command, "job-adopt strays");
+        assert_eq!(of_strays[0].remedy.command(), "job-adopt strays");
         assert_eq!(facts(one(), one()).judge_outside().len(), 2);
     }
 

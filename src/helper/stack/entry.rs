@@ -56,6 +56,17 @@ impl Entry {
         })
     }
 
+    /// Returns whether it may skip lines by their number.
+    pub fn can_jump(&self) -> bool {
+        let is_jump = |action| matches!(action, Action::Jump(_));
+        self.control.as_ref().is_some_and(|control| {
+            control
+                .outcomes()
+                .iter()
+                .any(|(_, action)| is_jump(*action))
+        })
+    }
+
     /// Returns whether a login fails that reaches the line if the module cannot be loaded.
     pub fn needs_module(&self) -> bool {
         self.control

@@ -40,7 +40,7 @@ fn module_must_be_writable_by_root_only_and_of_this_version() {
     ]);
     site.assert_mentions("root's too");
     for finding in site.findings() {
-        assert!(!finding.remedy.command.contains("disable"), "{finding:?}");
+        assert!(!finding.remedy.command().contains("disable"), "{finding:?}");
     }
     site.assert_mentions("job-adopt disable takes our lines out");
     std::fs::remove_file(site.scratch.path().join("usr/lib/security/pam_permit.so")).unwrap();
@@ -87,7 +87,7 @@ fn helper_must_be_executable_and_of_this_version() {
         let findings = checked.findings();
         findings
             .iter()
-            .any(|finding| finding.remedy.command == command)
+            .any(|finding| finding.remedy.command() == command)
     };
     assert!(has_command(&site));
     let foreign_site = site
@@ -358,7 +358,7 @@ fn slurm_must_make_extern_step_and_confine_devices() {
     let is_missing = |finding: &&Finding| finding.text.contains("no login finds a Slurm job");
     let missing = findings.iter().find(is_missing).unwrap();
     // Without the key another cluster's file may count.
-    assert_eq!(missing.remedy.command, "");
+    assert_eq!(missing.remedy.command(), "");
 }
 
 #[test]

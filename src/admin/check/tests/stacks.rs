@@ -3,7 +3,6 @@
 use super::*;
 use crate::check::finding::Check;
 use crate::check::remedy::Remedy;
-use std::os::unix::fs::symlink;
 
 #[test]
 fn unreliable_session_line_is_an_error() {
@@ -63,7 +62,7 @@ fn command_that_writes_lines_is_not_for_new_nodes() {
         migrating
             .findings()
             .iter()
-            .all(|finding| !finding.remedy.command.contains("enable"))
+            .all(|finding| !finding.remedy.command().contains("enable"))
     );
     let site = site.file("etc/systemd/system/user-.slice.d/job-adopt.conf", "");
     assert!(
@@ -83,7 +82,7 @@ fn line_that_skips_our_session_line_is_named() {
         .sshd(&text);
     site.assert_bad(&["Error pam-session sshd:7"]);
     site.assert_mentions("common:9 may end the stack or jump over it");
-    site.assert_mentions("by substack instead of include");
+    site.assert_mentions("common:9: lower the number of its jump");
     let sufficient = format!("session sufficient pam_umask.so\n{COMMON}");
     let included_site = TestSite::new().file("etc/pam.d/common", &sufficient);
     included_site.assert_bad(&["Error pam-session sshd:8"]);
@@ -93,58 +92,41 @@ fn line_that_skips_our_session_line_is_named() {
     undone_site.assert_bad(&["Error pam-session sshd:9"]);
 }
 
-/// An edit of the file would change the sessions of all services that have its lines.
+/// The file of the line is taken in where it can be a substack; the line itself is named where it can not.
 #[test]
-fn line_that_serves_other_services_is_left_to_a_person() {
-    let site = TestSite::new().sshd(&format!("session sufficient pam_umask.so\n{SSHD}"));
-    let pam = site.scratch.path().join("etc/pam.d");
-    let file = pam.join("sshd");
-    let command = format!(
-        "sed -i --follow-symlinks '1s/ sufficient/ optional/' {}",
-        file.display()
-    );
-    let is_offered = || {
+fn line_that_skips_ours_is_shown_as_it_should_be() {
+    let advice = |site: &TestSite| {
         let mut findings = site.findings().into_iter();
         let skipped = findings
             .find(|finding| finding.check == Check::PamSession)
             .unwrap();
-        assert!(
-            skipped.text.contains("sshd:1 may end the stack"),
-            "{skipped:?}"
-        );
-        assert!(
-            ["", &command].contains(&skipped.remedy.command.as_str()),
-            "{skipped:?}"
-        );
-        !skipped.remedy.command.is_empty()
+        assert_eq!(skipped.remedy.command(), "");
+        skipped.remedy.advice().to_owned()
     };
-    assert!(is_offered());
-    let other = pam.join("other-sshd");
-    symlink("sshd", &other).unwrap();
-    assert!(!is_offered());
-    std::fs::remove_file(&other).unwrap();
-    std::fs::hard_link(&file, &other).unwrap();
-    assert!(!is_offered());
-    std::fs::remove_file(&other).unwrap();
-    for include in [
-        "@include sshd",
-        "session include sshd",
-        "session substack sshd",
-    ] {
-        site.scratch
-            .file("etc/pam.d/other-sshd", &format!("{include}\n"));
-        assert!(!is_offered(), "{include}");
-    }
-    // It may include the file.
-    site.scratch
-        .file("etc/pam.d/other-sshd", "session include none\n");
-    assert!(!is_offered());
-    site.scratch
-        .file("etc/pam.d/other-sshd", "session include common\n");
-    assert!(is_offered());
-    std::fs::rename(&file, pam.join("shared")).unwrap();
-    symlink("shared", &file).unwrap();
-    assert!(!is_offered());
+    let sufficient = "session sufficient pam_umask.so\n";
+    let own = TestSite::new().sshd(&format!("{sufficient}{SSHD}"));
+    let file = own.scratch.path().join("etc/pam.d/sshd");
+    assert_eq!(
+        advice(&own),
+        format!(
+            "{}:1: in place of \"session sufficient pam_umask.so\" write \"session optional pam_umask.so\"",
+            file.display()
+        )
+    );
+    let included = TestSite::new().file("etc/pam.d/common", &format!("{sufficient}{COMMON}"));
+    let text = advice(&included);
+    assert!(
+        text.contains("in place of \"session include common\" write \"session substack common\""),
+        "{text}"
+    );
+    // Where both lines are in one file, a substack would change nothing.
+    let ours = "session required pam_job_adopt.so\n";
+    let both = TestSite::new()
+        .sshd(&SSHD.replace(ours, ""))
+        .file("etc/pam.d/common", &format!("{sufficient}{COMMON}{ours}"));
+    let of_both = advice(&both);
+    assert!(!of_both.contains("substack"), "{of_both}");
+    assert!(of_both.contains("common:1: in place of"), "{of_both}");
 }
 
 #[test]
@@ -202,7 +184,7 @@ fn line_that_libpam_rejects_or_reads_by_version_is_an_error() {
             "password optional pam_x.so \\\n\n\n",
             "remove the empty lines and comments",
         ),
-        ("\r\n", "sed -i --follow-symlinks 's/\\r$//' "),
+        ("\r\n", "the line ends of Unix (dos2unix)"),
         ("password\u{a0}optional pam_x.so\n", "ordinary blank"),
         ("password optional pam_x.so \\\n", "remove the backslash"),
         ("password optional .so\n", "correct this line"),
@@ -216,14 +198,14 @@ fn line_that_libpam_rejects_or_reads_by_version_is_an_error() {
     for (line, remedy) in [
         (
             "session optional pam_x.so\r",
-            "sed -i --follow-symlinks 's/\\r$//' ",
+            "the line ends of Unix (dos2unix)",
         ),
         ("session optional\u{a0}pam_x.so", "ordinary blank"),
         ("session", "correct this line"),
         ("session required", "correct this line"),
         (
             "session mandatory pam_x.so",
-            "sed -i --follow-symlinks '9s/ mandatory/ required/' ",
+            "in place of \"session mandatory pam_x.so\" write \"session required pam_x.so\"",
         ),
         (
             "session [success=4294967297 default=ignore] pam_x.so",
@@ -372,14 +354,19 @@ fn no_command_takes_a_rival_away_while_ours_does_not_decide() {
         TestSite::new().sshd(&format!("{rival}{}", with("action_no_jobs=ignore"))),
     ] {
         let remedy = rival_remedy(&site);
-        assert_eq!(remedy.command, "", "{remedy}");
-        assert!(remedy.advice.starts_with("leave it"), "{remedy}");
+        assert_eq!(remedy.command(), "", "{remedy}");
+        assert!(remedy.advice().starts_with("leave it"), "{remedy}");
     }
     let remedy = rival_remedy(&profile(SSHD));
-    assert_eq!(remedy.command, "pam-auth-update --disable slurm-adopt");
+    assert!(
+        remedy
+            .advice()
+            .contains("pam-auth-update --disable slurm-adopt"),
+        "{remedy}"
+    );
     let own_file = TestSite::new().sshd(&format!("{rival}{SSHD}"));
     assert_eq!(
-        rival_remedy(&own_file).command,
+        rival_remedy(&own_file).command(),
         "job-adopt enable --only pam"
     );
 }
@@ -393,7 +380,7 @@ fn no_command_replaces_a_rival_by_lines_that_leave_users_to_it() {
         .sshd(&format!("{rival}{text}"))
         .file("run/job-adopt/off", "");
     for finding in site.findings() {
-        let command = finding.remedy.command;
+        let command = finding.remedy.command();
         assert!(!command.starts_with("job-adopt enable"), "{command}");
     }
     site.assert_mentions("enforce before job-adopt enable --only pam: it takes away the line");
@@ -421,7 +408,7 @@ fn no_command_gives_a_line_the_arguments_of_another() {
             );
         let site = TestSite::new().sshd(&text);
         for finding in site.findings() {
-            let command = finding.remedy.command;
+            let command = finding.remedy.command();
             assert!(!command.starts_with("job-adopt enable"), "{command}");
         }
         site.assert_mentions("same arguments before job-adopt enable --only pam: it takes");
@@ -480,6 +467,20 @@ fn wrong_or_opening_arguments_are_reported() {
     ]);
 }
 
+/// The first command would end the observation, and a script pastes it.
+#[test]
+fn observing_node_has_no_command() {
+    let observing = SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so observe");
+    let rival = format!("account required pam_slurm_adopt.so\n{observing}");
+    for text in [observing, rival] {
+        let site = TestSite::new().sshd(&text);
+        for finding in site.findings() {
+            assert_eq!(finding.remedy.command(), "", "{finding:?}");
+        }
+        site.assert_mentions("write \"session required pam_job_adopt.so\"");
+    }
+}
+
 /// Without the argument its default holds, and without `conf=` another configuration.
 #[test]
 fn no_command_removes_an_argument_that_may_close_the_node() {
@@ -493,8 +494,8 @@ fn no_command_removes_an_argument_that_may_close_the_node() {
             .collect();
         assert_eq!(bad.len(), 2, "{bad:#?}");
         for finding in bad {
-            assert_eq!(finding.remedy.command, "", "{argument}");
-            assert!(finding.remedy.advice.contains("correct"), "{argument}");
+            assert_eq!(finding.remedy.command(), "", "{argument}");
+            assert!(finding.remedy.advice().contains("correct"), "{argument}");
         }
     }
 }
@@ -547,7 +548,7 @@ fn missing_or_misplaced_auth_line_is_named() {
     let skipped = with(&format!("{ours}auth sufficient pam_unix.so\n{ours}"));
     skipped.assert_bad(&["Warning pam-auth login-auth:3"]);
     skipped.assert_mentions("login-auth:2 may end the stack");
-    skipped.assert_mentions("by substack instead of include");
+    skipped.assert_mentions("into a file of their own");
     let outside = SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so join_container=false");
     with("auth required pam_unix.so\n")
         .sshd(&outside)
