@@ -8,13 +8,12 @@ use thiserror::Error;
 use super::Format;
 use super::document;
 
-/// Maximum characters of a qualified name.
+/// Maximum characters of a qualified name. A specification may define longer names, by which nothing can be asked for.
 const QUALIFIED_NAME_MAX: usize = 512;
 const VENDOR_MAX: usize = 253;
 const CLASS_MAX: usize = 63;
 /// Maximum characters of a label of a domain (RFC 1123).
 const LABEL_MAX: usize = 63;
-const DEVICE_MAX: usize = 253;
 
 /// A qualified name. It always names one device of one kind: even `all` is a device, which exists if
 /// a specification defines it.
@@ -99,7 +98,7 @@ pub(super) fn check_device_name(name: &str) -> Result<(), QualifiedNameError> {
     check_part(
         "device's name",
         name,
-        DEVICE_MAX,
+        usize::MAX,
         |c| c.is_ascii_alphanumeric(),
         "_-.:",
     )
@@ -256,7 +255,9 @@ mod tests {
                 .map_err(|error| error.to_string())
         };
         assert_eq!(parse_long(253, 63, 194), Ok(()));
-        assert_eq!(parse_long(1, 1, 253), Ok(()));
+        assert_eq!(parse_long(1, 1, 508), Ok(()));
+        // A file with such a device can be used for the others.
+        assert_eq!(check_device_name(&"x".repeat(600)), Ok(()));
         assert!(parse(&format!("{}/c=0", "x".repeat(LABEL_MAX))).is_ok());
         assert!(parse(&format!("{}/c=0", "x".repeat(LABEL_MAX + 1))).is_err());
         assert_eq!(
@@ -272,8 +273,8 @@ mod tests {
             Err("the class is longer than 63 characters".to_owned())
         );
         assert_eq!(
-            parse_long(1, 1, 254),
-            Err("the device's name is longer than 253 characters".to_owned())
+            parse_long(1, 1, 509),
+            Err("longer than 512 characters".to_owned())
         );
     }
 

@@ -10,10 +10,15 @@ pub(super) fn is_null(word: &str) -> bool {
     matches!(word, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// Parses a whole number in the two forms that generators write: decimal (`195`, `-1`), or octal after a `0` and
-/// without a sign (`0666` is 438). `None` for every other word, and for a number of more than 64 bits. Words such as
-/// `-0666`, `0x1F` and `+1`, which a runtime may read as numbers, are no texts either ([`is_text`]), and so are refused.
+/// Parses a whole number in the forms that generators and people write: decimal (`195`, `-1`), or octal after `0` or
+/// `0o` and without a sign (`0666` and `0o666` are 438). `None` for every other word, and for a number of more than 64
+/// bits. Words such as `-0666`, `0x1F` and `+1`, which a runtime may read as numbers, are no texts either ([`is_text`]),
+/// and so are refused.
 pub(super) fn parse_number(word: &str) -> Option<i64> {
+    if let Some(octal) = word.strip_prefix("0o") {
+        let is_octal = !octal.is_empty() && octal.bytes().all(|byte| byte.is_ascii_digit());
+        return is_octal.then(|| i64::from_str_radix(octal, 8).ok())?;
+    }
     let digits = word.strip_prefix('-').unwrap_or(word);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -70,7 +75,13 @@ mod tests {
             ("08", None),
             ("-0666", None),
             ("0x1F", None),
-            ("0o17", None),
+            ("0o660", Some(432)),
+            ("0o17", Some(15)),
+            ("0o8", None),
+            ("0o", None),
+            ("0o+7", None),
+            ("-0o7", None),
+            ("0O7", None),
             ("0b1", None),
             ("1_000", None),
             ("+1", None),

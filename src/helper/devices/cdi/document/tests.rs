@@ -49,6 +49,23 @@ fn yaml_parses_into_a_tree() {
     assert_eq!(read, Ok(expected));
 }
 
+/// A blank between a key and its value may be a tab (YAML 1.2.2, section 6.2).
+#[test]
+fn tab_separates_a_key_from_its_value() {
+    let read = yaml("a:\tb\nc: \t'd:\tx'\ne:\n- f:\tg\t# x\n  h:\t1\ni:\t\n- k\n");
+    let inner = object([("f", plain("g")), ("h", plain("1"))]);
+    let expected = object([
+        ("a", plain("b")),
+        ("c", text("d:\tx")),
+        ("e", Value::List(vec![inner])),
+        ("i", Value::List(vec![plain("k")])),
+    ]);
+    assert_eq!(read, Ok(expected));
+    for text in ["a:\tb: c\n", "a:\t- b\n", "a\t:\tb\n\tc:\td\n"] {
+        assert!(yaml(text).is_err(), "{text:?}");
+    }
+}
+
 #[test]
 fn json_parses_into_a_tree() {
     let read = json(r#"{"a": [true, null, -1, 1.0, 1e3, 9223372036854775808, "x"], "b": {}}"#);

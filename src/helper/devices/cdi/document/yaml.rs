@@ -4,6 +4,8 @@
 //! that are lists or objects. Only the first document is read, as in container runtimes. Neither the
 //! parser nor this code recurses: open collections lie on a stack whose height is the depth limit.
 
+use std::borrow::Cow;
+
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 use thiserror::Error;
 
@@ -20,7 +22,7 @@ pub(super) fn parse(text: &str) -> Result<Document, DocumentError> {
     let mut builder = TreeBuilder::default();
     let mut line = 1;
     let mut second_document = None;
-    for event in Parser::new_from_str(text) {
+    for event in Parser::new_from_str(&replace_tabs_behind_keys(text)) {
         let (event, span) = event.map_err(|error| syntax_error(&error))?;
         line = span.start.line();
         if builder.root.is_some() && matches!(event, Event::DocumentStart(_)) {
@@ -42,6 +44,30 @@ pub(super) fn parse(text: &str) -> Result<Document, DocumentError> {
         value,
         second_document,
     })
+}
+
+/// Replaces a tab between a key and its value at the beginning of a line, which is YAML (YAML 1.2.2, section 6.2) and
+/// which the parser, `saphyr-parser` 0.3, refuses before a letter (`fetch_value` in its `scanner.rs`).
+fn replace_tabs_behind_keys(text: &str) -> Cow<'_, str> {
+    if !text.contains(":\t") {
+        return Cow::Borrowed(text);
+    }
+    let mut replaced = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        match line.split_once(":\t") {
+            Some((key, value)) if is_plain_key(key) => {
+                replaced.extend([key, ": ", value]);
+            }
+            _ => replaced.push_str(line),
+        }
+    }
+    Cow::Owned(replaced)
+}
+
+/// Tells whether the beginning of a line is a key without quotes, perhaps the first one of an item of a list.
+fn is_plain_key(text: &str) -> bool {
+    let key = text.trim_start_matches([' ', '-']);
+    !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 /// Converts the parser's error into ours.
