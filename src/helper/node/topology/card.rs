@@ -153,6 +153,17 @@ pub(super) fn list_functions(tree: &Tree) -> Result<Vec<PciAddress>, DeviceError
     Ok(addresses)
 }
 
+/// Tells whether a card has virtual functions now (SR-IOV). Such a card sees what they work on.
+///
+/// # Errors
+///
+/// The kernel's number of them cannot be read.
+pub(super) fn has_virtual_functions(tree: &Tree, address: PciAddress) -> Result<bool, DeviceError> {
+    let path = format!("{}/sriov_numvfs", function_dir(address));
+    let count = tree.read_text_if_exists(&path)?;
+    Ok(count.is_some_and(|count| count.trim_end() != "0"))
+}
+
 /// Returns the error for a node without GPUs. If a function has the class of a GPU and no driver, that is the reason
 /// (`PCI_CLASS`, include/linux/pci_ids.h).
 ///
@@ -161,6 +172,13 @@ pub(super) fn list_functions(tree: &Tree) -> Result<Vec<PciAddress>, DeviceError
 /// The functions cannot be listed.
 pub(super) fn explain_no_gpus(tree: &Tree) -> Result<DeviceError, DeviceError> {
     for name in tree.list_entries(FUNCTIONS_DIR, FUNCTIONS_MAX)? {
+        let address = name.parse::<PciAddress>();
+        if address.is_ok_and(|address| has_virtual_functions(tree, address) == Ok(true)) {
+            let text = format!(
+                "the node has no GPUs: {name} has virtual functions, and none of them a render node"
+            );
+            return Ok(DeviceError::new(text));
+        }
         // The classes of VGA, 3D and other display controllers and of accelerators. Without its class, a function is no
         // reason.
         let class = tree

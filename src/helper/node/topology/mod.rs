@@ -11,7 +11,8 @@
 //! counts by PCI address: domain, bus, device, function. That does not depend on when a driver was loaded.
 //! It is refused if somebody who counts on this node means another GPU by it. Each compute partition of an
 //! AMD card has a number, by render minor; the address stands for the whole card. If it is not certain of
-//! which card a GPU of KFD is, no number is. GPUs without an address come last, by render minor.
+//! which card a GPU of KFD is, no number is. GPUs without an address come last, by render minor. Of a card with
+//! virtual functions (SR-IOV) each of these has a number, and the card none: it sees them all.
 
 mod accelerator;
 mod card;
@@ -115,6 +116,8 @@ fn list_numbered_gpus(tree: &Tree, cards: &Cards<'_>) -> Result<Vec<NumberedGpu>
                     });
                 }
             }
+            // As Intel's device plugin for Kubernetes: `IsSriovPFwithVFs`.
+            Vendor::Other if card::has_virtual_functions(tree, card.address)? => {}
             _ => gpus.push(NumberedGpu::Card(card)),
         }
     }

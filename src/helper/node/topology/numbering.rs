@@ -98,7 +98,10 @@ fn count_gpus(
     numbering: Numbering,
 ) -> Result<Vec<NumberedGpu>, DeviceError> {
     match numbering {
-        Numbering::Flux => hwloc::sort_gpus(tree, gpus),
+        Numbering::Flux => {
+            require_no_virtual_functions(tree, cards)?;
+            hwloc::sort_gpus(tree, gpus)
+        }
         // In the order of `gpus`.
         Numbering::Nvidia => {
             let own = gpus.iter().filter(|gpu| gpu.vendor() == VendorKind::Nvidia);
@@ -116,6 +119,24 @@ fn count_gpus(
             Ok(numbered.into_iter().map(|(_, gpu)| gpu).collect())
         }
     }
+}
+
+/// Refuses the order of hwloc on a node with a card that has virtual functions, which only some of its libraries count.
+///
+/// # Errors
+///
+/// There is such a card, or a file of the node cannot be read.
+fn require_no_virtual_functions(tree: &Tree, cards: &Cards<'_>) -> Result<(), DeviceError> {
+    for card in cards.list()? {
+        if card.vendor == Vendor::Other && card::has_virtual_functions(tree, card.address)? {
+            return Err(DeviceError::new(format_args!(
+                "{} has virtual functions, and whether Flux counts it besides is not certain: name GPUs by \
+                 address",
+                card.address
+            )));
+        }
+    }
+    Ok(())
 }
 
 impl NumberedGpu {

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use super::layout::{Layout, display_devices, paths, pci};
 use crate::devices::{DeviceName, DeviceSettings, Resolver};
 use crate::node::topology;
-use crate::node::topology::AccelDriver;
+use crate::node::topology::{AccelDriver, Numbering};
 
 const SHARED: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
 
@@ -341,4 +341,51 @@ fn accelerator_of_a_driver_is_counted_by_address() {
     layout.remove("dev/accel/accel1");
     let gone = "0000:21:00.0 has no node in /dev to compute by";
     assert_eq!(devices(AccelDriver::Qaic, 0), Err(gone.to_owned()));
+}
+
+/// The card sees what all of its virtual functions work on. Whoever names it by its address means it.
+#[test]
+fn card_with_virtual_functions_has_no_number() {
+    let layout = Layout::new();
+    let add = |address: &str, at: u32, functions: Option<&str>| {
+        let names = [format!("card{at}"), format!("renderD{}", 128 + at)];
+        layout.gpu(address, "xe", &names.each_ref().map(String::as_str));
+        if let Some(count) = functions {
+            let file = format!("sys/devices/pci/{address}/sriov_numvfs");
+            layout.scratch.file(&file, count);
+        }
+    };
+    let own = |at: u32| {
+        [
+            format!("/dev/dri/card{at}"),
+            format!("/dev/dri/renderD{}", 128 + at),
+        ]
+    };
+    add("0000:03:00.0", 0, Some("2\n"));
+    let alone =
+        "the node has no GPUs: 0000:03:00.0 has virtual functions, and none of them a render node";
+    assert_eq!(layout.index(0), Err(alone.to_owned()));
+    add("0000:03:00.1", 1, None);
+    add("0000:03:00.2", 2, None);
+    add("0000:41:00.0", 3, Some("0\n"));
+    for (index, at) in [(0, 1), (1, 2), (2, 3)] {
+        assert_eq!(paths(layout.index(index)), own(at));
+    }
+    assert_eq!(
+        layout.index(3),
+        Err("the node has 3 GPUs, numbers 0 to 2".to_owned())
+    );
+    let listed = topology::list_gpus(&layout.tree()).unwrap();
+    assert_eq!(listed.len(), 3, "{listed:?}");
+    assert_eq!(paths(layout.address("03:00.0")), own(0));
+    layout.flux();
+    for error in [
+        layout.number(Numbering::Flux, 0).unwrap_err(),
+        layout.index(0).unwrap_err(),
+    ] {
+        assert!(
+            error.contains("0000:03:00.0 has virtual functions"),
+            "{error}"
+        );
+    }
 }
