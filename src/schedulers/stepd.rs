@@ -115,8 +115,6 @@ const REQUEST_X11_DISPLAY: i32 = 23;
 const REQUEST_GET_NS_FD: i32 = 26;
 /// Asks for the descriptors of all namespaces, since Slurm 25.11.
 const REQUEST_GET_NS_FDS: i32 = 28;
-/// First version of the protocol with [`REQUEST_GET_NS_FDS`], from Slurm 25.11.
-const GET_NS_FDS_VERSION_MIN: i32 = 44 << 8;
 /// Maximum namespaces of one job.
 const NAMESPACES_MAX: i32 = 8;
 /// Maximum bytes of the path of an X11 key file.
@@ -126,6 +124,61 @@ const KEY_FILE_BYTES_MAX: usize = 1024;
 pub const QUERY_BYTES: usize = 12;
 /// Bytes of the answer to a query for owner and state.
 pub const ANSWER_BYTES: usize = 12;
+
+/// A release of Slurm, by the version of the protocol that its daemons speak (`slurm_protocol_common.h`). A job's step
+/// daemons are of the release of the slurmd that started the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Release(i32);
+
+impl Release {
+    /// Slurm 22.05.
+    pub const V22_05: Self = Self(38 << 8);
+    /// Slurm 23.02.
+    pub const V23_02: Self = Self(39 << 8);
+    /// Slurm 23.11.
+    pub const V23_11: Self = Self(40 << 8);
+    /// Slurm 24.11.
+    pub const V24_11: Self = Self(42 << 8);
+    /// Slurm 25.11, the first one with [`REQUEST_GET_NS_FDS`].
+    pub const V25_11: Self = Self(44 << 8);
+    /// Slurm 26.05.
+    pub const V26_05: Self = Self(45 << 8);
+    /// Slurm 26.11.
+    pub const V26_11: Self = Self(46 << 8);
+
+    /// Parses the version in the first answer of a daemon.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::VersionRefused`] for a version below 0.
+    pub fn parse(bytes: &[u8; ANSWER_BYTES]) -> Result<Self> {
+        let [a, b, c, d, ..] = *bytes;
+        match i32::from_ne_bytes([a, b, c, d]) {
+            version @ 0.. => Ok(Self(version)),
+            _ => Err(Error::VersionRefused),
+        }
+    }
+
+    /// Finds the release of a program by the version that it reports, such as `22.05.8`; `None` for a version before
+    /// 20.11 or after 26.11.
+    pub fn from_version(version: &str) -> Option<Self> {
+        const RELEASES: [&str; 11] = [
+            "20.11.", "21.08.", "22.05.", "23.02.", "23.11.", "24.05.", "24.11.", "25.05.",
+            "25.11.", "26.05.", "26.11.",
+        ];
+        let index = RELEASES
+            .iter()
+            .position(|release| version.starts_with(release))?;
+        let number = i32::try_from(index).ok()? + 36;
+        Some(Self(number << 8))
+    }
+
+    /// The release after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1 << 8))
+    }
+}
 
 /// The state of a step (`slurmstepd_state_t` of `stepd_api.h`), from 0 to 4 there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +198,8 @@ pub struct Answer {
     pub uid: u32,
     /// State of the step.
     pub state: State,
+    /// Release of the daemon.
+    pub release: Release,
 }
 
 impl Answer {
@@ -154,10 +209,12 @@ impl Answer {
     ///
     /// [`Error::VersionRefused`] for a version below 0; [`Error::MalformedAnswer`] for an unknown state.
     pub fn parse(bytes: &[u8; ANSWER_BYTES]) -> Result<Self> {
-        let [a, b, c, d, uid @ .., e, f, g, h] = *bytes;
-        if i32::from_ne_bytes([a, b, c, d]) < 0 {
-            return Err(Error::VersionRefused);
-        }
+        Self::parse_later(bytes, Release::parse(bytes)?)
+    }
+
+    /// Parses an answer that has another number in place of the version, from a daemon of this release.
+    fn parse_later(bytes: &[u8; ANSWER_BYTES], release: Release) -> Result<Self> {
+        let [_, _, _, _, uid @ .., e, f, g, h] = *bytes;
         let state = match i32::from_ne_bytes([e, f, g, h]) {
             0 | 1 => State::Starting,
             2 => State::Running,
@@ -167,6 +224,7 @@ impl Answer {
         Ok(Self {
             uid: u32::from_ne_bytes(uid),
             state,
+            release,
         })
     }
 }
@@ -183,8 +241,6 @@ pub fn encode_query() -> [u8; QUERY_BYTES] {
 #[derive(Debug)]
 pub struct Daemon {
     connection: Connection,
-    /// Version of the daemon's protocol.
-    version: i32,
     answer: Answer,
 }
 
@@ -205,11 +261,8 @@ impl Daemon {
             connect_to_daemon(Path::new(&path), ROOT_UID, Some(deadline))?.ok_or(Error::Timeout)?;
         let mut bytes = [0; ANSWER_BYTES];
         connection.exchange(&encode_query(), &mut bytes, until(deadline))?;
-        let [a, b, c, d, ..] = bytes;
-        let version = i32::from_ne_bytes([a, b, c, d]);
         Ok(Self {
             connection,
-            version,
             answer: Answer::parse(&bytes)?,
         })
     }
@@ -238,7 +291,7 @@ impl Daemon {
         let [_, _, _, _, uid_and_state @ ..] = &mut bytes;
         self.connection
             .exchange(requests.as_flattened(), uid_and_state, until(deadline))?;
-        self.answer = Answer::parse(&bytes)?;
+        self.answer = Answer::parse_later(&bytes, self.answer.release)?;
         Ok(self.answer)
     }
 
@@ -275,7 +328,7 @@ impl Daemon {
             0 => result?,
             code => return Err(Error::ProcessRefused(code)),
         }
-        self.answer = Answer::parse(&bytes)?;
+        self.answer = Answer::parse_later(&bytes, self.answer.release)?;
         Ok(self.answer)
     }
 
@@ -287,7 +340,7 @@ impl Daemon {
     /// [`Error::MalformedAnswer`] for a message without exactly one descriptor; [`Error::Timeout`] at the
     /// deadline; [`Error::ConnectionClosed`]; [`Error::SystemCall`].
     pub fn query_namespaces(&self, deadline: Instant) -> Result<Vec<(i32, OwnedFd)>> {
-        let has_list = self.version >= GET_NS_FDS_VERSION_MIN;
+        let has_list = self.answer.release >= Release::V25_11;
         let request = if has_list {
             REQUEST_GET_NS_FDS
         } else {
@@ -573,12 +626,27 @@ mod tests {
         let running = Answer {
             uid: 1001,
             state: State::Running,
+            release: Release::V22_05,
         };
         assert_eq!(parse_answer([38 << 8, 1001, 2]), Ok(running));
         assert_eq!(parse_answer([0, -2, 2]).unwrap().uid, 4_294_967_294);
         assert_eq!(parse_answer([1, 2, 5]), Err(Error::MalformedAnswer));
         assert_eq!(parse_answer([1, 2, -1]), Err(Error::MalformedAnswer));
         assert_eq!(parse_answer([-1, 2, 2]), Err(Error::VersionRefused));
+    }
+
+    #[test]
+    fn version_of_a_program_names_its_release() {
+        for (version, release) in [
+            ("22.05.8", Some(Release::V22_05)),
+            ("23.11.0-0rc1", Some(Release::V23_11)),
+            ("26.11.0", Some(Release::V26_11)),
+            ("26.11", None),
+            ("19.05.1", None),
+            ("", None),
+        ] {
+            assert_eq!(Release::from_version(version), release, "{version:?}");
+        }
     }
 
     #[test]
@@ -609,10 +677,10 @@ mod tests {
         let before = Answer {
             uid: 9,
             state: State::Running,
+            release: Release::V22_05,
         };
         let mut daemon = Daemon {
             connection,
-            version: 38 << 8,
             answer: before,
         };
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -625,10 +693,12 @@ mod tests {
         let ending = Answer {
             uid: 1001,
             state: State::Ending,
+            release: Release::V22_05,
         };
         let running = Answer {
             uid: 1001,
             state: State::Running,
+            release: Release::V22_05,
         };
         assert_eq!(daemon.query_state(deadline), Ok(ending));
         assert_eq!(daemon.last_answer(), ending);

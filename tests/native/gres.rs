@@ -6,7 +6,9 @@
 //! starts with any file: 22.05 looks for what it includes and logs a parse error, 26.05 says nothing. It takes
 //! the number, types and cores of a node's resources from that node's slurmd.
 
-use helper::devices::gres::{FaultyRecord, GresConf, GresRecord, Resources};
+use helper::devices::gres::{Dialect, FaultyRecord, GresConf, GresRecord, Resources};
+
+use schedulers::stepd::Release;
 
 use crate::support::{Node, is_installed, on_node, skip, start_munged};
 
@@ -70,11 +72,20 @@ fn generated_files_have_the_devices_of_slurmd() {
         // From 24.11 on also this needs it.
         start_munged(node);
         node.run("bash", &["-c", ASK_SLURMD]).ok();
+        // As "slurm-wlm 22.05.8".
+        let version = node.run("slurmd", &["-V"]).ok().stdout;
+        let version = version.split_whitespace().last().unwrap();
+        let dialect = Dialect(Release::from_version(version));
+        assert!(dialect.0.is_some(), "{version}");
         let mut refused = 0;
         for (index, text) in texts.iter().enumerate() {
             let expected = read_answer(node, index);
             let log = node.read(&format!("/tmp/gres/{index}/log"));
-            assert_eq!(read_devices(text), expected, "file {index}:\n{text}\n{log}");
+            assert_eq!(
+                read_devices(text, dialect),
+                expected,
+                "file {index}:\n{text}\n{log}"
+            );
             refused += usize::from(expected.is_none());
         }
         // Otherwise the files would show little.
@@ -110,8 +121,8 @@ fn read_answer(node: &Node, index: usize) -> Devices {
     Some(devices)
 }
 
-fn read_devices(text: &str) -> Devices {
-    let conf = GresConf::parse(text, "n1").ok()?;
+fn read_devices(text: &str, dialect: Dialect) -> Devices {
+    let conf = GresConf::parse(text, "n1", dialect).ok()?;
     let read = |name: &str| -> Result<Resources, FaultyRecord> {
         // Slurm compares the records of its own resources only.
         if name.eq_ignore_ascii_case("foo") {
@@ -196,6 +207,9 @@ impl Random {
             ",",
             "N1",
             "n[01-02]",
+            "n[0,n2",
+            "n[0-99999]",
+            "n[1]n[0-65536],n2",
         ];
         let this = [
             "n1",
@@ -205,6 +219,12 @@ impl Random {
             "n1,",
             ",,n2,n1",
             "n[1-]",
+            "n[1,n1",
+            "n[0-65535]",
+            "n[2]-gpu,n1",
+            "n[2]n[3]x,n1",
+            "n[0-65536],n1",
+            "n[[2]],n1",
         ];
         let mut keys = match self.below(4) {
             0 => vec![format!("NodeName={}", self.one_of(&this)), name],

@@ -1,12 +1,12 @@
 //! Slurm's `gres.conf`.
 #![no_main]
 
-use helper::devices::gres::GresConf;
+use helper::devices::gres::{Dialect, GresConf};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     let lines = 1..=text.lines().count();
-    let conf = match GresConf::parse(text, "gpu017") {
+    let conf = match GresConf::parse(text, "gpu017", Dialect::default()) {
         Ok(conf) => conf,
         Err(faulty) => {
             assert!(lines.contains(&faulty.at.line), "{faulty}");

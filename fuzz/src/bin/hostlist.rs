@@ -3,14 +3,14 @@
 //! At most 1024 bytes: each name is searched in the whole list.
 #![no_main]
 
-use helper::devices::HostList;
+use helper::devices::{HostList, ListSyntax};
 use libfuzzer_sys::fuzz_target;
 
 const LIMIT: usize = 200;
 
 fuzz_target!(|text: &str| {
     let (list, name) = text.split_once('\n').unwrap_or((text, ""));
-    let Ok(list) = HostList::parse(list) else {
+    let Ok(list) = HostList::parse(list, ListSyntax::HasSuffixes) else {
         return;
     };
     let Ok(names) = list.expand(LIMIT) else {

@@ -518,6 +518,7 @@ mod tests {
             started: 9,
             ends: None,
             placement,
+            slurm: None,
             record: None,
         });
         assert_eq!(

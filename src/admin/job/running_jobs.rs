@@ -313,6 +313,7 @@ mod tests {
                 started: 1,
                 ends: None,
                 placement,
+                slurm: None,
                 record: None,
             },
         )

@@ -17,7 +17,7 @@ mod specifier;
 
 pub use allowlist::{AllowlistError, DeviceRequest, JobAllowlist, Policy, build_allowlist};
 pub use gpu_name::{GpuName, GpuNameError};
-pub use gres::{HostList, HostListError};
+pub use gres::{HostList, HostListError, ListSyntax};
 pub use name::{DeviceName, UnresolvedName};
 pub use resolver::Resolver;
 pub use settings::DeviceSettings;

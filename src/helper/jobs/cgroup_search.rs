@@ -123,6 +123,7 @@ mod tests {
             started: 0,
             ends: None,
             placement,
+            slurm: None,
             record: None,
         }
     }

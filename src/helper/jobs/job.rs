@@ -3,6 +3,7 @@
 use super::records::{Record, RecordDevices};
 use crate::jobs::FluxId;
 use protocol::{JobId, Placement};
+use schedulers::stepd::Release;
 
 /// Describes the place of a job's logins, as evidence and log name it.
 #[must_use]
@@ -24,6 +25,8 @@ pub struct Job {
     pub ends: Option<i64>,
     /// The target of its logins.
     pub placement: Placement,
+    /// The release of the Slurm that runs the job; `None` for a job of another source.
+    pub slurm: Option<Release>,
     /// The record with its devices; a scheduler's job may have none.
     pub record: Option<Record>,
 }

@@ -259,6 +259,7 @@ mod tests {
                 path: "/a".parse().unwrap(),
                 leaf: None,
             },
+            slurm: None,
             record: Some(Record::parse(text.as_bytes()).unwrap()),
         }
     }

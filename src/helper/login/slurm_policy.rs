@@ -3,7 +3,7 @@
 use super::containment::{JobContainment, Planner, add_slurm_list};
 use super::refusal::LoginRefusal;
 use crate::config::SlurmDevices;
-use crate::devices::gres::Inventory;
+use crate::devices::gres::{Dialect, Inventory};
 use crate::devices::{AllowlistError, DeviceRequest, Policy, build_allowlist};
 use crate::slurm_conf::read_constrain_devices;
 use protocol::Probe;
@@ -14,6 +14,8 @@ impl Planner<'_> {
     /// If Slurm constrains devices and the node has any that it gives out, its own filter must hold, and besides it
     /// the list of the record or of the site (`slurm_devices = closed`); else that list alone, if there is one. The nodes
     /// to probe are those of the GPUs that Slurm constrains.
+    ///
+    /// What `gres.conf` has that cannot be read is left out, and refuses no login that Slurm's own filter confines.
     ///
     /// # Errors
     ///
@@ -34,6 +36,9 @@ impl Planner<'_> {
             return Ok((containment, Vec::new()));
         }
         let inventory = self.read_inventory()?;
+        if let Some(fault) = inventory.gpu_fault.as_ref().filter(|_| !constrains) {
+            return Err(self.refuse_devices(fault));
+        }
         let has_devices = inventory
             .has_devices(&self.resolver.tree)
             .map_err(|error| self.refuse_devices(error))?;
@@ -78,7 +83,8 @@ impl Planner<'_> {
             .files()
             .map_err(|error| self.refuse_devices(error))?;
         let node_name = self.resolver.settings.node_name.as_deref();
-        Inventory::read(files, node_name).map_err(|error| self.refuse_devices(error))
+        let dialect = Dialect(self.job.slurm);
+        Inventory::read(files, node_name, dialect).map_err(|error| self.refuse_devices(error))
     }
 
     /// The list of a job without a record under `slurm_devices = closed`: the standard devices, every device in Slurm's
@@ -112,7 +118,7 @@ impl Planner<'_> {
 
 /// Describes Slurm's inventory of the node, for the evidence.
 fn describe_gres(inventory: &Inventory, has_devices: bool) -> String {
-    let detected = match (inventory.auto_detect, has_devices) {
+    let detected = match (inventory.has_auto_detect(), has_devices) {
         (true, true) => ", AutoDetect finds GPUs",
         (true, false) => ", AutoDetect finds no GPU",
         (false, _) => "",

@@ -134,6 +134,7 @@ mod tests {
                 path: path.parse().unwrap(),
                 leaf: None,
             },
+            slurm: None,
             record: None,
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use super::dialect::{Detection, Dialect, ListSyntax};
 use super::fault::{FaultyLine, FaultyRecord, RecordFault};
 use super::hostlist::{HostList, HostListError};
 use super::record::{GresRecord, Resources, check_form, eq_ignoring_case, unknown_key};
@@ -10,17 +11,18 @@ use crate::slurm_conf::{ConfLine, KeyValues};
 
 /// Maximum files of one resource name.
 pub(super) const FILES_MAX: usize = 1024;
-/// Words of `AutoDetect=` that turn it on, of all releases. Slurm ignores another word.
-const AUTO_DETECT_WORDS: [&str; 6] = ["full", "nvidia", "nvml", "rsmi", "oneapi", "nrt"];
 
 /// The lines of `gres.conf` for one node, in the order in which Slurm takes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GresConf {
+    dialect: Dialect,
     lines: Vec<NodeLine>,
-    /// `AutoDetect` of lines for every node; `None` without one.
-    every_node_auto_detect: Option<bool>,
-    /// `AutoDetect` of lines that name this node; `None` without one.
-    this_node_auto_detect: Option<bool>,
+    /// Lines that may be records of any name.
+    faulty_lines: Vec<FaultyLine>,
+    /// `AutoDetect` of lines for every node; `None` without one that slurmd understands.
+    every_node_detection: Option<Detection>,
+    /// `AutoDetect` of lines that name this node; `None` without one that slurmd understands.
+    this_node_detection: Option<Detection>,
 }
 
 /// The nodes that a line is for.
@@ -44,45 +46,72 @@ impl GresConf {
     ///
     /// # Errors
     ///
-    /// As [`GresConf::from_lines`].
-    pub fn parse(text: &str, node: &str) -> Result<Self, FaultyLine> {
-        Self::from_lines(&ConfLine::parse_all(text, Path::new("")), node)
+    /// As [`GresConf::require_readable`].
+    pub fn parse(text: &str, node: &str, dialect: Dialect) -> Result<Self, FaultyLine> {
+        let conf = Self::from_lines(&ConfLine::parse_all(text, Path::new("")), node, dialect);
+        conf.require_readable()?;
+        Ok(conf)
     }
 
     /// Collects the configuration of the node `node` from the lines of the file and of the files that it
-    /// includes.
+    /// includes, as the slurmd of `dialect` reads them.
     ///
     /// Slurm takes all records without `NodeName=` first, then those with it (`gres.c`, which reads
     /// two arrays one after the other), so that the indexes of a name do not follow the lines.
     ///
-    /// A fault in a record is stored, and matters only for its name. Records for other nodes are
+    /// A fault is stored: in a record it matters only for its name. Records for other nodes are
     /// skipped whatever is in them, although slurmd reads them.
-    ///
-    /// # Errors
-    ///
-    /// The first line that slurmd refuses and that may be a record of any name.
-    pub fn from_lines(lines: &[ConfLine], node: &str) -> Result<Self, FaultyLine> {
-        let mut conf = Self::default();
+    pub fn from_lines(lines: &[ConfLine], node: &str, dialect: Dialect) -> Self {
+        let mut conf = Self {
+            dialect,
+            ..Self::default()
+        };
         for line in lines {
-            conf.add_line(line.parse_pairs(), node)
-                .map_err(|fault| FaultyLine {
+            if let Err(fault) = conf.add_line(line.parse_pairs(), node) {
+                conf.faulty_lines.push(FaultyLine {
                     at: line.at.clone(),
                     fault,
-                })?;
+                });
+            }
         }
         // `false` sorts first; the lines of each kind keep their order.
         conf.lines
             .sort_by_key(|line| line.scope != Ok(NodeScope::EveryNode));
-        Ok(conf)
+        conf
+    }
+
+    /// Requires that no line is faulty that could be a record of any name.
+    ///
+    /// # Errors
+    ///
+    /// The first such line.
+    pub fn require_readable(&self) -> Result<(), FaultyLine> {
+        match self.faulty_lines.first() {
+            Some(line) => Err(line.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// The lines that slurmd refuses and that could be records of any name.
+    pub(super) fn faulty_lines(&self) -> &[FaultyLine] {
+        &self.faulty_lines
     }
 
     /// Tells whether Slurm detects the GPUs of the node itself. Lines that name the node override
     /// lines for every node. Of several lines that name the node, one that turns detection on is
-    /// enough; of lines for every node the last one counts.
+    /// enough; of lines for every node the last one counts. A line that cannot be read leaves it uncertain.
+    pub(super) fn detection(&self) -> Detection {
+        if !self.faulty_lines.is_empty() {
+            return Detection::Uncertain;
+        }
+        self.this_node_detection
+            .or(self.every_node_detection)
+            .unwrap_or(Detection::Off)
+    }
+
+    /// Tells whether Slurm may detect the GPUs of the node itself.
     pub fn has_auto_detect(&self) -> bool {
-        self.this_node_auto_detect
-            .or(self.every_node_auto_detect)
-            .unwrap_or(false)
+        self.detection() != Detection::Off
     }
 
     /// Collects the records of the resource `name` as [`GresConf::records_of`] does, but refuses a file that stands
@@ -120,7 +149,7 @@ impl GresConf {
             .iter()
             .filter(|line| eq_ignoring_case(&line.name, name))
         {
-            let record = line.parse_record(FILES_MAX.saturating_sub(file_count))?;
+            let record = line.parse_record(FILES_MAX.saturating_sub(file_count), self.dialect)?;
             file_count += record.files().len();
             resources.0.push(record);
         }
@@ -153,12 +182,12 @@ impl GresConf {
             return Ok(line.require_complete()?);
         };
         if eq_ignoring_case(key, "AutoDetect") {
-            let is_on = is_auto_detect(value);
+            let detection = self.dialect.detection(value);
             if let Some(later) = line.later_keys().next() {
                 return Err(unknown_key(later));
             }
             line.require_complete()?;
-            self.every_node_auto_detect = Some(is_on);
+            self.every_node_detection = detection;
         } else if eq_ignoring_case(key, "Name") {
             let name = value.to_owned();
             self.lines.push(NodeLine {
@@ -167,12 +196,10 @@ impl GresConf {
                 scope: Ok(NodeScope::EveryNode),
             });
         } else if eq_ignoring_case(key, "NodeName") {
-            let scope = match HostList::parse(value) {
-                Ok(nodes) if !is_listed(&nodes, node) => return Ok(()),
-                Ok(_) => Ok(NodeScope::ThisNode),
-                // Slurm finds no node in it.
-                Err(HostListError::Malformed) => return Ok(()),
-                Err(error) => Err(RecordFault::InvalidList("NodeName", error)),
+            let scope = match lists_node(value, node, self.dialect) {
+                Ok(false) => return Ok(()),
+                Ok(true) => Ok(NodeScope::ThisNode),
+                Err(fault) => Err(fault),
             };
             self.add_node_line(line, scope)?;
         } else {
@@ -195,8 +222,8 @@ impl GresConf {
         if let Some(value) = line.value("AutoDetect") {
             // Detection concerns every name, so it must be certain whether the line is for this node.
             scope.clone()?;
-            let is_on = self.this_node_auto_detect.unwrap_or(false) || is_auto_detect(value);
-            self.this_node_auto_detect = Some(is_on);
+            // `None` sorts first.
+            self.this_node_detection = self.this_node_detection.max(self.dialect.detection(value));
         }
         match line.value("Name") {
             Some(name) => {
@@ -205,16 +232,16 @@ impl GresConf {
                 Ok(())
             }
             // Slurm ignores a record without a name.
-            None => check_form(&line),
+            None => check_form(&line, self.dialect),
         }
     }
 }
 
 impl NodeLine {
     /// Parses the record of the line, with at most `max` files.
-    fn parse_record(&self, max: usize) -> Result<GresRecord, FaultyRecord> {
+    fn parse_record(&self, max: usize, dialect: Dialect) -> Result<GresRecord, FaultyRecord> {
         let record = match &self.scope {
-            Ok(_) => GresRecord::parse(&self.line, &self.name, max),
+            Ok(_) => GresRecord::parse(&self.line, &self.name, max, dialect),
             Err(fault) => Err(fault.clone()),
         };
         record.map_err(|fault| FaultyRecord {
@@ -225,10 +252,26 @@ impl NodeLine {
     }
 }
 
-/// Tells whether a value of `AutoDetect=` turns detection on: it contains one of the words, in any case.
-fn is_auto_detect(value: &str) -> bool {
-    let value = value.to_ascii_lowercase();
-    AUTO_DETECT_WORDS.iter().any(|word| value.contains(word))
+/// Tells whether the slurmd of `dialect` finds the node in the value of `NodeName=`, in which it finds none if the list is
+/// malformed.
+///
+/// # Errors
+///
+/// The list is beyond the bounds here, or releases of which each may be the node's read it differently.
+fn lists_node(value: &str, node: &str, dialect: Dialect) -> Result<bool, RecordFault> {
+    let read = |syntax: ListSyntax| match HostList::parse(value, syntax) {
+        Ok(nodes) => Ok(is_listed(&nodes, node)),
+        Err(HostListError::Malformed) => Ok(false),
+        Err(error) => Err(RecordFault::InvalidList("NodeName", error)),
+    };
+    let mut readings = dialect.list_syntaxes().iter().map(|syntax| read(*syntax));
+    let first = readings.next().unwrap_or(Ok(false))?;
+    for reading in readings {
+        if reading? != first {
+            return Err(RecordFault::ReleaseDependentNodes);
+        }
+    }
+    Ok(first)
 }
 
 /// Tells whether a list of nodes has this node, by its name in full or up to the first dot.
@@ -248,7 +291,8 @@ mod tests {
     }
 
     fn parse(text: &str, node: &str) -> Result<GresConf, (usize, String)> {
-        GresConf::parse(text, node).map_err(|faulty| (faulty.at.line, faulty.fault.to_string()))
+        GresConf::parse(text, node, Dialect::default())
+            .map_err(|faulty| (faulty.at.line, faulty.fault.to_string()))
     }
 
     fn gpus_of(text: &str, node: &str) -> Resources {
@@ -405,11 +449,7 @@ mod tests {
                 true,
             ),
         ] {
-            assert_eq!(
-                GresConf::parse(text, "n1").unwrap().has_auto_detect(),
-                on,
-                "{text:?}"
-            );
+            assert_eq!(parse(text, "n1").unwrap().has_auto_detect(), on, "{text:?}");
         }
     }
 

@@ -19,6 +19,13 @@ pub enum RecordFault {
     /// The value of this key is no list of names, or of too many.
     #[error("{0}=: {1}")]
     InvalidList(&'static str, HostListError),
+    /// Releases of Slurm read the list of nodes differently, and which one reads it here is not known.
+    #[error(
+        "NodeName=: releases of Slurm read this list differently; the prolog asks slurmd with DEVICES=lists"
+    )]
+    ReleaseDependentNodes,
+    #[error("{0}= without File=: only slurmd knows which device that is")]
+    DeviceByOtherKey(String),
     #[error("{0} is not below /dev")]
     FileOutsideDev(String),
     #[error("{0} stands twice in the records of the name")]
@@ -37,6 +44,19 @@ pub enum RecordFault {
     MixedTypes,
     #[error("a second record of the name without File= and Type=: slurmd refuses it")]
     RepeatedCount,
+}
+
+impl RecordFault {
+    /// Tells whether another release of Slurm may find no fault.
+    pub(super) fn depends_on_release(&self) -> bool {
+        matches!(
+            self,
+            Self::UnknownLine
+                | Self::UnknownKey(_)
+                | Self::ReleaseDependentNodes
+                | Self::DeviceByOtherKey(_)
+        )
+    }
 }
 
 /// A line that slurmd refuses and that may be a record of any name.

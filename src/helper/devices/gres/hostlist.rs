@@ -1,11 +1,15 @@
 //! Slurm's lists of names, such as `gpu[001-016,020],login1`.
 
+use super::dialect::ListSyntax;
 use thiserror::Error;
 
 /// Maximum brackets of one name.
 const BRACKETS_MAX: usize = 4;
 /// Maximum digits of a number between brackets.
 const DIGITS_MAX: usize = 9;
+/// Maximum numbers of a range, and of a bracket that another one follows (`MAX_RANGE` and `MAX_PREFIX_CNT` in
+/// `hostlist.h`). For Slurm a list beyond them is malformed.
+const NUMBERS_MAX: u32 = 64 * 1024;
 
 /// A list of host names or of file names. Brackets contain numbers and ranges of numbers, which keep
 /// the leading zeros of the lower end.
@@ -32,13 +36,14 @@ impl HostList {
     ///
     /// # Errors
     ///
-    /// [`HostListError::Malformed`] for a text between brackets that is no list of ranges, which is
-    /// an error for Slurm as well; [`HostListError::TooLong`] for a number of more than nine digits
-    /// or more than four brackets in a name.
-    pub fn parse(text: &str) -> Result<Self, HostListError> {
+    /// [`HostListError::Malformed`] for a list that is an error for Slurm as well, with all its names: a text between
+    /// brackets that is no list of ranges, too many numbers, or what `syntax` refuses; [`HostListError::TooLong`] for a
+    /// list that Slurm may read: a number of more than nine digits, more than four brackets in a name, or a bracket
+    /// whose fault Slurm may not see.
+    pub fn parse(text: &str, syntax: ListSyntax) -> Result<Self, HostListError> {
         split_names(text)
             .into_iter()
-            .map(parse_parts)
+            .map(|name| parse_parts(name, syntax))
             .collect::<Result<_, _>>()
             .map(Self)
     }
@@ -106,32 +111,71 @@ fn find_from(text: &str, from: usize, letters: &[char]) -> Option<usize> {
     Some(from + text.get(from..)?.find(letters)?)
 }
 
-/// Parses one name into its texts and its brackets.
+/// Parses one name into its texts and its brackets, from the last bracket to the first, as Slurm does
+/// (`_hostlist_create_bracketed`, `_push_range_list`).
 ///
 /// # Errors
 ///
-/// [`HostListError::Malformed`] for a bracket that is not closed or has another content than ranges;
-/// [`HostListError::TooLong`].
-fn parse_parts(name: &str) -> Result<Vec<NamePart>, HostListError> {
-    let mut parts = Vec::new();
-    let mut brackets = 0;
-    let mut rest = name;
-    while let Some((before, opened)) = rest.split_once('[') {
-        let (inside, after) = opened.split_once(']').ok_or(HostListError::Malformed)?;
-        parts.extend(text_part(before));
-        let ranges = inside
-            .split(',')
-            .map(NumberRange::parse)
-            .collect::<Result<_, _>>()?;
-        parts.push(NamePart::Numbers(ranges));
-        brackets += 1;
-        rest = after;
+/// As [`HostList::parse`].
+fn parse_parts(name: &str, syntax: ListSyntax) -> Result<Vec<NamePart>, HostListError> {
+    let Some((before, last)) = name.rsplit_once('[') else {
+        return Ok(text_part(name).into_iter().collect());
+    };
+    let Some((inside, suffix)) = last.split_once(']') else {
+        return parse_unclosed(before, last, syntax);
+    };
+    if !suffix.is_empty() && syntax != ListSyntax::HasSuffixes {
+        return Err(HostListError::Malformed);
     }
-    parts.extend(text_part(rest));
+    // The parts, the last one first.
+    let mut parts = Vec::from_iter(text_part(suffix));
+    parts.push(NamePart::Numbers(parse_ranges(inside)?));
+    let mut prefix = before;
+    let mut brackets = 1;
+    // A bracket that is not closed belongs to the text.
+    while let Some((left, numbers, between)) = split_last_bracket(prefix) {
+        let ranges = parse_ranges(numbers).and_then(require_prefix_count);
+        // Slurm reports a fault in one of the two last brackets only, and drops the name for one before them.
+        let ranges = match ranges {
+            Err(HostListError::Malformed) if brackets > 1 => Err(HostListError::TooLong),
+            ranges => ranges,
+        };
+        parts.extend(text_part(between));
+        parts.push(NamePart::Numbers(ranges?));
+        brackets += 1;
+        prefix = left;
+    }
+    parts.extend(text_part(prefix));
     if brackets > BRACKETS_MAX {
         return Err(HostListError::TooLong);
     }
+    parts.reverse();
     Ok(parts)
+}
+
+/// Reads a name whose last bracket, between these texts, is not closed. Slurm up to 22.05 took such a bracket for a part
+/// of the name, and put another bracket in its place.
+fn parse_unclosed(
+    before: &str,
+    after: &str,
+    syntax: ListSyntax,
+) -> Result<Vec<NamePart>, HostListError> {
+    if syntax != ListSyntax::UnclosedIsName {
+        return Err(HostListError::Malformed);
+    }
+    let name = match before {
+        "" => after.to_owned(),
+        _ => format!("{before}]"),
+    };
+    Ok(text_part(&name).into_iter().collect())
+}
+
+/// Splits a text at its last bracket into what is before, within and behind it; `None` without a bracket, or if it is
+/// not closed. It ends at the last bracket that closes one.
+fn split_last_bracket(text: &str) -> Option<(&str, &str, &str)> {
+    let (left, rest) = text.rsplit_once('[')?;
+    let (inside, behind) = rest.rsplit_once(']')?;
+    Some((left, inside, behind))
 }
 
 /// Makes a part of a text; `None` for an empty one.
@@ -139,22 +183,59 @@ fn text_part(text: &str) -> Option<NamePart> {
     (!text.is_empty()).then(|| NamePart::Text(text.to_owned()))
 }
 
+/// Parses the ranges within a bracket.
+fn parse_ranges(inside: &str) -> Result<Vec<NumberRange>, HostListError> {
+    inside.split(',').map(NumberRange::parse).collect()
+}
+
+/// Requires that a bracket before another one has no more numbers than Slurm takes there.
+fn require_prefix_count(ranges: Vec<NumberRange>) -> Result<Vec<NumberRange>, HostListError> {
+    let mut count: u32 = 0;
+    for range in &ranges {
+        count = count.saturating_add(range.count());
+    }
+    if count > NUMBERS_MAX {
+        return Err(HostListError::Malformed);
+    }
+    Ok(ranges)
+}
+
 impl NumberRange {
     /// Parses a range as Slurm does (`_parse_single_range`). The lower end gives the width, with the
     /// blanks before it; without an upper end the range is one number.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostList::parse`].
     fn parse(text: &str) -> Result<Self, HostListError> {
-        let (low, high) = text.split_once('-').unwrap_or((text, ""));
-        let width = low.len();
-        let low = parse_number(low)?;
-        let high = if high.is_empty() {
-            low
-        } else {
-            parse_number(high)?
-        };
-        if low > high {
+        // A range of boxes, of several dimensions.
+        if text.contains('x') {
             return Err(HostListError::Malformed);
         }
-        Ok(Self { low, high, width })
+        let (low_text, high_text) = text.split_once('-').unwrap_or((text, ""));
+        let width = low_text.len();
+        let (low, high) = if high_text.is_empty() {
+            let number = parse_number(low_text)?;
+            (number, number)
+        } else {
+            let high = parse_number(high_text)?;
+            // Slurm ignores what follows the digits of a lower end.
+            let low = match parse_number(low_text) {
+                Err(_) if begins_number(low_text) => return Err(HostListError::TooLong),
+                low => low?,
+            };
+            (low, high)
+        };
+        let range = Self { low, high, width };
+        if low > high || range.count() > NUMBERS_MAX {
+            return Err(HostListError::Malformed);
+        }
+        Ok(range)
+    }
+
+    /// The count of numbers in the range, whose lower end is not above the upper one.
+    fn count(self) -> u32 {
+        (self.high - self.low).saturating_add(1)
     }
 
     /// Tells whether a number is in the range, and written as the range writes it.
@@ -171,14 +252,16 @@ impl NumberRange {
     }
 }
 
+/// Blanks that strtoul(3) skips.
+const BLANKS: [char; 6] = [' ', '\t', '\n', '\x0b', '\x0c', '\r'];
+
 /// Parses a number as strtoul(3) does, with blanks and a `+` before it.
 ///
 /// # Errors
 ///
 /// [`HostListError::Malformed`] for any other text; [`HostListError::TooLong`] for more than nine characters in all.
 fn parse_number(text: &str) -> Result<u32, HostListError> {
-    let signed = text.trim_start_matches([' ', '\t']);
-    let digits = signed.strip_prefix('+').unwrap_or(signed);
+    let digits = skip_sign(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(HostListError::Malformed);
     }
@@ -186,6 +269,17 @@ fn parse_number(text: &str) -> Result<u32, HostListError> {
         return Err(HostListError::TooLong);
     }
     digits.parse().map_err(|_| HostListError::TooLong)
+}
+
+/// Tells whether strtoul(3) finds a number at the beginning of a text.
+fn begins_number(text: &str) -> bool {
+    skip_sign(text).starts_with(|digit: char| digit.is_ascii_digit())
+}
+
+/// Skips the blanks and the sign before a number.
+fn skip_sign(text: &str) -> &str {
+    let signed = text.trim_start_matches(BLANKS);
+    signed.strip_prefix('+').unwrap_or(signed)
 }
 
 /// Tells whether a name consists of these parts. A bracket may match digits of several lengths, and each is tried.
@@ -284,8 +378,11 @@ mod tests {
     use super::*;
     use crate::testing::Random;
 
+    use ListSyntax::{HasSuffixes, Plain, UnclosedIsName};
+
     fn names_of(text: &str) -> Vec<String> {
-        HostList::parse(text).unwrap().expand(1024).unwrap()
+        let list = HostList::parse(text, HasSuffixes).unwrap();
+        list.expand(1024).unwrap()
     }
 
     #[test]
@@ -309,18 +406,37 @@ mod tests {
     #[test]
     fn other_texts_are_no_list() {
         for text in [
-            "a[", "a[]", "a[1", "a[-1]", "a[2-1]", "a[1,]", "a[x]", "a[1-2-3]", "a[[1]]", "a[1 ]",
-            "a[,1]", "a[1--2]", "a[1- ]",
+            "a[",
+            "a[]",
+            "a[1",
+            "a[-1]",
+            "a[2-1]",
+            "a[1,]",
+            "a[x]",
+            "a[1-2-3]",
+            "a[1 ]",
+            "a[,1]",
+            "a[1--2]",
+            "a[1- ]",
+            "a[0-65536]",
+            "a[0-65535,65536]b[1]",
+            "a[]b[1]",
+            "a[1x-2]",
         ] {
             assert_eq!(
-                HostList::parse(text),
+                HostList::parse(text, HasSuffixes),
                 Err(HostListError::Malformed),
                 "{text:?}"
             );
         }
-        for text in ["a[0000000001]", "a[1][1][1][1][1]"] {
+        for text in [
+            "a[0000000001]",
+            "a[1][1][1][1][1]",
+            "a[]b[1]c[1]",
+            "a[1y-2]",
+        ] {
             assert_eq!(
-                HostList::parse(text),
+                HostList::parse(text, HasSuffixes),
                 Err(HostListError::TooLong),
                 "{text:?}"
             );
@@ -355,12 +471,38 @@ mod tests {
     }
 
     #[test]
+    fn release_decides_about_brackets() {
+        for (text, name, results) in [
+            ("n[1-2]-gpu", "n1-gpu", [None, None, Some(true)]),
+            ("n[1-2]-gpu,n1", "n1", [None, None, Some(true)]),
+            ("n[1-2]-gpu", "n1", [None, None, Some(false)]),
+            ("a[1-2]b[1]c,n1", "a1b1c", [None, None, Some(true)]),
+            ("n[1,n2", "n2", [Some(true), None, None]),
+            ("n[1,n2", "n1", [Some(false), None, None]),
+            ("[1", "1", [Some(true), None, None]),
+            ("a[[1]],n1", "n1", [None, None, Some(true)]),
+            ("a[b[1],n1", "n1", [Some(true); 3]),
+            ("a[1]b[2]", "a1b2", [Some(true); 3]),
+        ] {
+            let read = |syntax| match HostList::parse(text, syntax) {
+                Ok(list) => Some(list.contains(name)),
+                Err(error) => {
+                    assert_eq!(error, HostListError::Malformed, "{text}");
+                    None
+                }
+            };
+            let read = [UnclosedIsName, Plain, HasSuffixes].map(read);
+            assert_eq!(read, results, "{text} {name}");
+        }
+    }
+
+    #[test]
     fn huge_list_can_be_searched_but_not_expanded() {
-        let list = HostList::parse("n[0-999999999][0-999999999]").unwrap();
+        let list = HostList::parse("n[0-65535][1-65536,65537-99999]", HasSuffixes).unwrap();
         assert_eq!(list.expand(1024), Err(HostListError::TooLong));
         assert!(list.contains("n12"));
         assert!(!list.contains("n1"));
-        let short = HostList::parse("a,b,c").unwrap();
+        let short = HostList::parse("a,b,c", Plain).unwrap();
         assert_eq!(short.expand(2), Err(HostListError::TooLong));
         assert_eq!(short.expand(3).unwrap().len(), 3);
     }
@@ -377,7 +519,7 @@ mod tests {
             let name: String = (0..random.below(5))
                 .map(|_| random.one_of(&["n", "0", "1", "5"]))
                 .collect();
-            let list = HostList::parse(&text).unwrap();
+            let list = HostList::parse(&text, HasSuffixes).unwrap();
             let all = list.expand(65_536).unwrap();
             assert_eq!(list.contains(&name), all.contains(&name), "{text} {name}");
             assert!(all.iter().all(|expanded| list.contains(expanded)), "{text}");

@@ -1,6 +1,7 @@
 //! Slurm's generic resources, by the device files that `gres.conf` lists for them.
 
 mod conf;
+mod dialect;
 mod fault;
 mod hostlist;
 mod record;
@@ -12,6 +13,8 @@ use crate::slurm_conf::{
 };
 use conf::FILES_MAX;
 pub use conf::GresConf;
+use dialect::Detection;
+pub use dialect::{Dialect, ListSyntax};
 pub use fault::{FaultyLine, FaultyRecord, RecordFault};
 pub use hostlist::{HostList, HostListError};
 use protocol::{Access, PROBES_MAX, Probe};
@@ -63,20 +66,23 @@ pub fn resolve(
             format_args!("GresTypes= has no {resource}, so Slurm has no such resource"),
         ));
     }
-    let conf = GresConf::from_lines(&lines, &node)?;
-    let mut resources = conf.resources(resource)?;
-    resources.check_as_slurmd()?;
-    if let Some(why) = why_slurmd_orders(&conf, resource, &resources) {
-        let slurmd_conf = read_slurmd_gres(tree, &node).map_err(|fault| {
-            let advice = "the prolog asks slurmd with DEVICES=lists";
-            DeviceError::at(
-                &path,
-                format_args!("{why} leaves the order to Slurm; {advice}: {fault}"),
-            )
-        })?;
-        resources = slurmd_conf.resources(resource)?;
-        path = SLURMD_GRES.to_owned();
-    }
+    // Which release of slurmd reads the file is not known here.
+    let conf = GresConf::from_lines(&lines, &node, Dialect::default());
+    let resources = match read_resources(&conf, resource)? {
+        Ordered::ByFile(resources) => resources,
+        Ordered::BySlurmd(unordered) => {
+            let slurmd_conf = read_slurmd_gres(tree, &node).map_err(|fault| match unordered {
+                Unordered::ByRelease(error) => error,
+                Unordered::Always(why) => {
+                    let advice = "the prolog asks slurmd with DEVICES=lists";
+                    let why = format!("{why} leaves the order to Slurm; {advice}: {fault}");
+                    DeviceError::at(&path, why)
+                }
+            })?;
+            path = SLURMD_GRES.to_owned();
+            slurmd_conf.resources(resource)?
+        }
+    };
     let Some((record, device_files)) = resources.resource(u64::from(index)) else {
         let why = match resources.count() {
             0 => format!("no record with Name={resource} for node {node}"),
@@ -102,21 +108,51 @@ pub fn resolve(
     Ok(devices.into())
 }
 
-/// Tells why only slurmd knows the order of a resource; `None` if the records give the order.
-fn why_slurmd_orders(
-    conf: &GresConf,
-    resource: &str,
-    resources: &Resources,
-) -> Option<&'static str> {
+/// The resources of one name, or why only slurmd knows their order.
+enum Ordered {
+    /// The records give the order.
+    ByFile(Resources),
+    BySlurmd(Unordered),
+}
+
+/// Why the order of resources is not that of their records.
+enum Unordered {
+    /// By this setting every slurmd has an order of its own.
+    Always(&'static str),
+    /// Only some releases read the file, and which one reads it is not known.
+    ByRelease(DeviceError),
+}
+
+/// Reads the resources of a name as each release of slurmd reads them.
+///
+/// # Errors
+///
+/// A record that no release takes.
+fn read_resources(conf: &GresConf, resource: &str) -> Result<Ordered, DeviceError> {
+    if let Some(faulty) = conf.faulty_lines().first() {
+        if !faulty.fault.depends_on_release() {
+            return Err(faulty.clone().into());
+        }
+        let error = faulty.clone().into();
+        return Ok(Ordered::BySlurmd(Unordered::ByRelease(error)));
+    }
+    let resources = match conf.resources(resource) {
+        Err(faulty) if faulty.fault.depends_on_release() => {
+            return Ok(Ordered::BySlurmd(Unordered::ByRelease(faulty.into())));
+        }
+        resources => resources?,
+    };
+    resources.check_as_slurmd()?;
     let is_detected = DETECTED_RESOURCES
         .iter()
         .any(|detected| detected.eq_ignore_ascii_case(resource));
     if is_detected && conf.has_auto_detect() {
-        return Some("AutoDetect");
+        return Ok(Ordered::BySlurmd(Unordered::Always("AutoDetect")));
     }
-    resources
-        .has_several_types()
-        .then_some("more than one Type=")
+    if resources.has_several_types() {
+        return Ok(Ordered::BySlurmd(Unordered::Always("more than one Type=")));
+    }
+    Ok(Ordered::ByFile(resources))
 }
 
 /// Reads the resources that slurmd reported.
@@ -137,7 +173,9 @@ fn read_slurmd_gres(tree: &Tree, node: &str) -> Result<GresConf, DeviceError> {
         return Err(DeviceError::at(SLURMD_GRES, "of another boot or driver"));
     }
     let lines = ConfLine::parse_all(&text, Path::new(SLURMD_GRES));
-    Ok(GresConf::from_lines(&lines, node)?)
+    let conf = GresConf::from_lines(&lines, node, Dialect::default());
+    conf.require_readable()?;
+    Ok(conf)
 }
 
 /// Makes the first line of [`SLURMD_GRES`], which the prolog writes in the same way: a comment that names this boot and
@@ -197,6 +235,13 @@ fn real_path(tree: &Tree, file: &str) -> Result<String, NodeError> {
     }
 }
 
+/// Whether GPUs that Slurm gives out may be missing in an inventory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GpuLoss {
+    Possible,
+    None,
+}
+
 /// The device files of all generic resources of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
@@ -208,21 +253,27 @@ pub struct Inventory {
     gpu_files: Vec<String>,
     /// True if Slurm keeps some device file from jobs that do not have it. A faulty record counts as having one.
     has_constrained_files: bool,
-    /// True if Slurm detects the GPUs of the node itself.
-    pub auto_detect: bool,
-    /// Records that are left out, and why; those of GPUs only if `GresTypes` lacks `gpu`.
+    /// Whether Slurm detects the GPUs of the node itself.
+    detection: Detection,
+    /// Why GPUs that Slurm gives out may be missing; `None` if none is.
+    pub gpu_fault: Option<String>,
+    /// Records that are left out, and why.
     pub warnings: Vec<String>,
 }
 
 impl Inventory {
-    /// Reads `gres.conf` beside `slurm.conf`; without the file, the inventory is empty. A faulty record is left
-    /// out with a warning, so that a login opens none of its devices.
+    /// Reads `gres.conf` beside `slurm.conf`, as the slurmd of `dialect` does; without the file, the inventory is empty.
+    /// What cannot be read is left out with a warning, so that a login opens none of its devices, and counts as a
+    /// device that Slurm constrains.
     ///
     /// # Errors
     ///
-    /// The file cannot be read; a line is faulty that could be a record of any name; a GPU's record is faulty,
-    /// and `GresTypes` has `gpu`.
-    pub fn read(files: &SlurmConfFiles, node_name: Option<&str>) -> Result<Self, DeviceError> {
+    /// The file cannot be read.
+    pub fn read(
+        files: &SlurmConfFiles,
+        node_name: Option<&str>,
+        dialect: Dialect,
+    ) -> Result<Self, DeviceError> {
         let path = files.path_of(GRES_CONF);
         let mut inventory = Self {
             path: path.clone(),
@@ -237,37 +288,49 @@ impl Inventory {
             Err(error) => return Err(error.into()),
         };
         let types = read_gres_types(files)?;
-        let conf = GresConf::from_lines(&lines, &node_or_host_name(node_name)?)?;
+        let conf = GresConf::from_lines(&lines, &node_or_host_name(node_name)?, dialect);
         // Slurm detects GPUs only for resources that it has.
-        let detects = DETECTED_RESOURCES.iter().any(|name| types.contains(name));
-        inventory.auto_detect = conf.has_auto_detect() && detects;
+        if DETECTED_RESOURCES.iter().any(|name| types.contains(name)) {
+            inventory.detection = conf.detection();
+        }
+        for line in conf.faulty_lines() {
+            // It may be of GPUs, and have any devices.
+            inventory.has_constrained_files = true;
+            inventory.leave_out(format!("{line}; it is left out"), GpuLoss::Possible);
+        }
+        if inventory.detection == Detection::Uncertain && conf.faulty_lines().is_empty() {
+            let what = "AutoDetect= has a word that is not known here; what it finds is left out";
+            inventory.leave_out(format!("{}: {what}", path.display()), GpuLoss::Possible);
+        }
         for name in conf.names() {
-            inventory.add_records(&conf, name, &types)?;
+            inventory.add_records(&conf, name, &types);
         }
         Ok(inventory)
     }
 
-    /// Adds the files of the records of one name. Faulty ones are left out with a warning, unless they are of GPUs
-    /// that Slurm gives out.
-    ///
-    /// # Errors
-    ///
-    /// A faulty record of GPUs, if `GresTypes` has `gpu`.
-    fn add_records(
-        &mut self,
-        conf: &GresConf,
-        name: &str,
-        types: &GresTypes,
-    ) -> Result<(), DeviceError> {
+    /// Notes what is left out, and whether GPUs that Slurm gives out may be among it.
+    fn leave_out(&mut self, what: String, loss: GpuLoss) {
+        if loss == GpuLoss::Possible {
+            self.gpu_fault.get_or_insert_with(|| what.clone());
+        }
+        self.warnings.push(what);
+    }
+
+    /// Adds the files of the records of one name. If one is faulty, all of the name are left out.
+    fn add_records(&mut self, conf: &GresConf, name: &str, types: &GresTypes) {
         let is_gpu = name.eq_ignore_ascii_case("gpu");
         let resources = match self.check_records(conf, name) {
             Ok(resources) => resources,
-            Err(faulty) if is_gpu && types.contains(name) => return Err(faulty.into()),
             Err(faulty) => {
-                self.has_constrained_files |= types.contains(&faulty.name);
-                self.warnings
-                    .push(format!("{faulty}; Name={} is left out", faulty.name));
-                return Ok(());
+                let is_used = types.contains(&faulty.name);
+                self.has_constrained_files |= is_used;
+                let loss = if is_gpu && is_used {
+                    GpuLoss::Possible
+                } else {
+                    GpuLoss::None
+                };
+                self.leave_out(format!("{faulty}; Name={} is left out", faulty.name), loss);
+                return;
             }
         };
         // One record with the flag is enough for all of the name.
@@ -287,7 +350,6 @@ impl Inventory {
             let has_files = !record.files().is_empty();
             self.has_constrained_files |= has_files && !is_count_only && types.contains(name);
         }
-        Ok(())
     }
 
     /// Reads the records of one name and makes slurmd's checks. The files of all names together may not exceed
@@ -315,10 +377,15 @@ impl Inventory {
     ///
     /// The GPUs of the node cannot be listed.
     pub fn has_devices(&self, tree: &Tree) -> Result<bool, DeviceError> {
-        Ok(
-            self.has_constrained_files
-                || self.auto_detect && !topology::list_gpus(tree)?.is_empty(),
-        )
+        if self.has_constrained_files {
+            return Ok(true);
+        }
+        Ok(self.detection != Detection::Off && !topology::list_gpus(tree)?.is_empty())
+    }
+
+    /// Tells whether Slurm detects the GPUs of the node itself.
+    pub fn has_auto_detect(&self) -> bool {
+        self.detection == Detection::On
     }
 
     /// Resolves the devices of all files and those of the GPUs that Slurm detects, with what GPUs share. A file
@@ -341,7 +408,7 @@ impl Inventory {
         let companions = topology::find_companions(tree, &devices)?;
         resolved.extend(devices.into());
         resolved.extend(companions);
-        if self.auto_detect {
+        if self.has_auto_detect() {
             for gpu in topology::list_gpus(tree)? {
                 resolved.extend(gpu.devices);
             }
@@ -361,7 +428,7 @@ impl Inventory {
         for file in &self.gpu_files {
             nodes.extend(find_device(tree, file));
         }
-        if self.auto_detect {
+        if self.has_auto_detect() {
             nodes.extend(
                 topology::list_gpus(tree)?
                     .into_iter()
@@ -398,6 +465,7 @@ mod inventory_tests {
     use super::*;
     use crate::node::topology::tests::layout::Layout;
     use crate::testing::Scratch;
+    use schedulers::stepd::Release;
 
     fn node(text: &str) -> Scratch {
         let scratch = Scratch::new();
@@ -413,9 +481,17 @@ mod inventory_tests {
     }
 
     fn read(scratch: &Scratch) -> (Tree, Result<Inventory, DeviceError>) {
+        read_as(scratch, None)
+    }
+
+    fn read_as(
+        scratch: &Scratch,
+        release: Option<Release>,
+    ) -> (Tree, Result<Inventory, DeviceError>) {
+        let dialect = Dialect(release);
         let tree = Tree::with_root(scratch.path(), scratch.trust());
         let files = SlurmConfFiles::find(&tree, None).unwrap();
-        (tree, Inventory::read(&files, Some("n1")))
+        (tree, Inventory::read(&files, Some("n1"), dialect))
     }
 
     /// Tells whether the inventory has devices, the paths of these, and those of its probes.
@@ -568,24 +644,39 @@ mod inventory_tests {
         let (tree, inventory) = read(&scratch);
         let inventory = inventory.unwrap();
         assert_eq!(
-            (inventory.has_devices(&tree), inventory.auto_detect),
+            (inventory.has_devices(&tree), inventory.has_auto_detect()),
             (Ok(false), false)
         );
+        assert_eq!(inventory.gpu_fault, None);
         assert_eq!(inventory.warnings.len(), 1);
     }
 
+    /// Slurm's own filter keeps such devices from a job, and it must be there: so they count, and are on no list.
     #[test]
-    fn malformed_file_gives_no_inventory() {
+    fn faulty_gpu_record_is_left_out_and_counts_as_a_device() {
         for text in [
             "Name=gpu Fil=/dev/nvidia0",
+            "Name=gpu File=/dev/nvidia0 UUID=GPU-1",
+            "Name=gpu UUID=GPU-1",
+            "Name=gpu Name=nic New=1 File=/dev/nvidia0",
+            "NodeName=n1 New=1 Name=nic Name=gpu File=/dev/nvidia0",
+            "NodeName=n1 NodeName=n2 Name=gpu File=/dev/nvidia0",
+            "UUID=GPU-1 Name=gpu File=/dev/nvidia0",
+            "AutoDetect=nvml UUID=GPU-1",
+            "NodeName=n[1]x,n1 Name=gpu File=/dev/nvidia0",
             "Name=gpu File=/etc/x",
             "Name=gpu File=/dev/a[",
             "x",
         ] {
-            let scratch = node(text);
-            let (_, inventory) = read(&scratch);
-            let error = inventory.unwrap_err().to_string();
-            assert!(error.contains("gres.conf:1: "), "{text}: {error}");
+            let scratch = node(&format!("{text}\nName=nic File=/dev/nic0\n"));
+            let (tree, inventory) = read(&scratch);
+            let inventory = inventory.unwrap();
+            assert_eq!(inventory.files, ["/dev/nic0"], "{text}");
+            assert_eq!(inventory.has_devices(&tree), Ok(true), "{text}");
+            assert_eq!(inventory.list_probes(&tree).unwrap(), [], "{text}");
+            let fault = inventory.gpu_fault.unwrap();
+            assert!(fault.contains("gres.conf:1: "), "{text}: {fault}");
+            assert_eq!(inventory.warnings, [fault], "{text}");
         }
         let scratch = node("Name=gpu File=/dev/nvidia0,/dev/gone\n");
         let (tree, inventory) = read(&scratch);
@@ -594,5 +685,69 @@ mod inventory_tests {
             found.warnings.first().unwrap().contains("/dev/gone"),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn key_of_a_later_release_is_passed_over_if_the_nodes_slurmd_has_it() {
+        let scratch = node("Name=gpu File=/dev/nvidia[0-1] UUID=GPU-1,GPU-2\n");
+        for (release, files) in [
+            (None, 0),
+            (Some(Release::V26_05), 0),
+            (Some(Release::V26_11), 2),
+        ] {
+            let (tree, inventory) = read_as(&scratch, release);
+            let inventory = inventory.unwrap();
+            assert_eq!(inventory.files.len(), files, "{release:?}");
+            assert_eq!(inventory.gpu_fault.is_none(), files > 0, "{release:?}");
+            assert_eq!(inventory.has_devices(&tree), Ok(true));
+        }
+        let without_file = node("Name=gpu UUID=GPU-1\n");
+        let (tree, inventory) = read_as(&without_file, Some(Release::V26_11));
+        let inventory = inventory.unwrap();
+        assert_eq!(inventory.has_devices(&tree), Ok(true));
+        assert!(inventory.gpu_fault.unwrap().contains("UUID= without File="));
+    }
+
+    #[test]
+    fn suffix_behind_brackets_is_a_name_from_slurm_23_11_on() {
+        let scratch =
+            node("NodeName=n[1-2]-gpu,n1 Name=gpu File=/dev/nvidia1\nName=nic File=/dev/nic0\n");
+        for (release, files, has_fault) in [
+            (Some(Release::V22_05), vec!["/dev/nic0"], false),
+            (Some(Release::V23_02), vec!["/dev/nic0"], false),
+            (
+                Some(Release::V23_11),
+                vec!["/dev/nic0", "/dev/nvidia1"],
+                false,
+            ),
+            (None, vec!["/dev/nic0"], true),
+        ] {
+            let (_, inventory) = read_as(&scratch, release);
+            let inventory = inventory.unwrap();
+            assert_eq!(inventory.files, files, "{release:?}");
+            assert_eq!(inventory.gpu_fault.is_some(), has_fault, "{release:?}");
+        }
+    }
+
+    /// A release that is not known here may detect the GPUs by a word that no earlier one has.
+    #[test]
+    fn unknown_word_of_auto_detect_counts_as_devices_for_a_newer_slurmd() {
+        let layout = Layout::new();
+        layout.scratch.file("etc/slurm/slurm.conf", "");
+        layout
+            .scratch
+            .file("etc/slurm/gres.conf", "AutoDetect=npu\n");
+        layout.nvidia("0000:01:00.0", 1);
+        for (release, has_devices) in [
+            (None, false),
+            (Some(Release::V26_11), false),
+            (Some(Release::V26_11.next()), true),
+        ] {
+            let (tree, inventory) = read_as(&layout.scratch, release);
+            let inventory = inventory.unwrap();
+            assert_eq!(inventory.has_devices(&tree), Ok(has_devices), "{release:?}");
+            assert_eq!(inventory.gpu_fault.is_some(), has_devices, "{release:?}");
+            assert_eq!(inventory.devices(&tree).unwrap().devices, []);
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! The records of `gres.conf`: the resources of one line, and those of one name.
 
+use super::dialect::Dialect;
 use super::fault::{FaultyRecord, RecordFault};
 use super::hostlist::HostList;
 use crate::slurm_conf::{ConfPosition, KeyValues};
 
-/// The keys of a record after its first one (`_gres_options` in `gres.c`).
+/// The keys of a record after its first one in every release (`_gres_options` in `gres.c`).
 const RECORD_KEYS: [&str; 12] = [
     "AutoDetect",
     "Count",
@@ -124,21 +125,31 @@ impl GresRecord {
     /// # Errors
     ///
     /// The first fault for which slurmd refuses the record, or a list beyond the bounds.
-    pub(super) fn parse(line: &KeyValues, name: &str, max: usize) -> Result<Self, RecordFault> {
-        check_form(line)?;
+    pub(super) fn parse(
+        line: &KeyValues,
+        name: &str,
+        max: usize,
+        dialect: Dialect,
+    ) -> Result<Self, RecordFault> {
+        check_form(line, dialect)?;
         let kind = line.value("Type").unwrap_or_default().to_owned();
         let count = line.value("Count").map(parse_count).transpose()?;
         // `Files=` is another spelling of `File=`, and is ignored beside it.
-        let file_list = match parse_files(line, "File", max)? {
+        let file_list = match parse_files(line, "File", max, dialect)? {
             Some(files) => Some(files),
-            None => parse_files(line, "Files", max)?,
+            None => parse_files(line, "Files", max, dialect)?,
         };
-        let files = match (file_list, parse_files(line, "MultipleFiles", max)?) {
+        let multiple_files = parse_files(line, "MultipleFiles", max, dialect)?;
+        let later_key = line.later_keys().find(|key| dialect.has_later_key(key));
+        let files = match (file_list, multiple_files) {
             (Some(_), Some(_)) => return Err(RecordFault::SeveralLists),
             (Some(files), None) if files.is_empty() => ResourceFiles::EmptyList(count.unwrap_or(1)),
             (Some(files), None) => ResourceFiles::OnePerResource(files),
             (None, Some(files)) => ResourceFiles::AllForOne(files),
-            (None, None) => ResourceFiles::CountOnly(count.unwrap_or(1)),
+            (None, None) => match later_key {
+                Some(key) => return Err(RecordFault::DeviceByOtherKey(key.to_owned())),
+                None => ResourceFiles::CountOnly(count.unwrap_or(1)),
+            },
         };
         let flags = line.value("Flags").unwrap_or_default().to_ascii_lowercase();
         let is_count_only = flags.contains("countonly");
@@ -245,11 +256,12 @@ pub(super) fn eq_ignoring_case(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other)
 }
 
-/// Checks that a record has known keys only, and no text that belongs to none. Slurmd refuses the
+/// Checks that a record has keys only that its slurmd knows, and no text that belongs to none. Slurmd refuses the
 /// file otherwise.
-pub(super) fn check_form(line: &KeyValues) -> Result<(), RecordFault> {
+pub(super) fn check_form(line: &KeyValues, dialect: Dialect) -> Result<(), RecordFault> {
     for key in line.later_keys() {
-        if !RECORD_KEYS.iter().any(|known| eq_ignoring_case(known, key)) {
+        let is_known = RECORD_KEYS.iter().any(|known| eq_ignoring_case(known, key));
+        if !is_known && !dialect.has_later_key(key) {
             return Err(unknown_key(key));
         }
     }
@@ -273,11 +285,12 @@ pub(super) fn parse_files(
     line: &KeyValues,
     key: &'static str,
     max: usize,
+    dialect: Dialect,
 ) -> Result<Option<Vec<String>>, RecordFault> {
     let Some(value) = line.value(key) else {
         return Ok(None);
     };
-    let files = HostList::parse(value)
+    let files = HostList::parse(value, dialect.file_list_syntax())
         .and_then(|list| list.expand(max))
         .map_err(|error| RecordFault::InvalidList(key, error))?;
     for file in &files {

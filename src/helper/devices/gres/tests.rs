@@ -431,3 +431,41 @@ fn node_name_defaults_to_the_host_name() {
     assert_eq!(found, Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
     assert!(resolve_gres(&scratch, "gpu", 0).is_err());
 }
+
+/// Slurm before 23.11 drops a line with such a list, so that its gpu:0 is another device than that of later releases.
+#[test]
+fn list_that_releases_read_differently_is_left_to_slurmd() {
+    for text in [
+        "NodeName=n[0-2]-x,n1 Name=gpu File=/dev/nvidia1",
+        "NodeName=n[0-2]-x,n1 Name=nic Name=gpu File=/dev/nvidia1",
+        "NodeName=n[7,n1 Name=gpu File=/dev/nvidia1",
+    ] {
+        let scratch = node(&format!("{text}\nNodeName=n1 Name=gpu File=/dev/nvidia0\n"));
+        let error = resolve_gres(&scratch, "gpu", 0).unwrap_err();
+        assert!(
+            error.contains("gres.conf:1: NodeName=: releases of Slurm read this list differently"),
+            "{error}"
+        );
+        write_slurmd_report(
+            &scratch,
+            "b1 550.1",
+            "NodeName=n1 Name=gpu File=/dev/nvidia0\n",
+        );
+        assert_eq!(
+            resolve_gres(&scratch, "gpu", 0),
+            Ok(vec!["/dev/nvidia0 c:195:0:rw".into()]),
+            "{text}"
+        );
+    }
+    // No release finds the node in these lists.
+    for list in ["n[0-99999]", "n[0-2]-x", "n[1", "n[1]n[0-65536]", "n[]"] {
+        let scratch = node(&format!(
+            "NodeName={list} Name=gpu File=/dev/nvidia1\nNodeName=n1 Name=gpu File=/dev/nvidia0\n"
+        ));
+        assert_eq!(
+            resolve_gres(&scratch, "gpu", 0),
+            Ok(vec!["/dev/nvidia0 c:195:0:rw".into()]),
+            "{list}"
+        );
+    }
+}

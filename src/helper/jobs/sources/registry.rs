@@ -132,6 +132,7 @@ fn cgroup_job(path: CgroupPath, record: Record) -> Job {
             path,
             leaf: record.leaf.clone(),
         },
+        slurm: None,
         record: Some(record),
     }
 }

@@ -21,6 +21,7 @@ fn job(env: &str, devices: &str) -> Job {
         started: 0,
         ends: None,
         placement,
+        slurm: None,
         record,
     }
 }

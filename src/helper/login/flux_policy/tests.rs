@@ -41,6 +41,7 @@ impl UnitBench {
             started: 1,
             ends: None,
             placement,
+            slurm: None,
             record: None,
         };
         Self {

@@ -257,6 +257,7 @@ fn unit_job(id: FluxId, path: &str, flux: u32, started: i64) -> Option<Job> {
         started,
         ends: None,
         placement,
+        slurm: None,
         record: None,
     })
 }

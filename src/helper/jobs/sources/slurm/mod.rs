@@ -18,7 +18,9 @@ use crate::trusted_dir;
 use daemon_query::{QueryOutcome, QueryTerms, query_sockets};
 use kernel::trust::{Distrust, TrustError};
 use protocol::{AbsolutePath, NodeName, Placement, SourceName, parse_decimal};
-use schedulers::stepd::{Answer, EXTERN_STEP, Error, SocketName, State, socket_created_at};
+use schedulers::stepd::{
+    Answer, EXTERN_STEP, Error, Release, SocketName, State, socket_created_at,
+};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -75,7 +77,7 @@ impl SlurmSource {
             .into_iter()
             .filter(|(_, answer)| answer.state == State::Running);
         let jobs = running
-            .map(|(socket, answer)| (answer.uid, socket.into()))
+            .map(|(socket, answer)| (answer.uid, socket.into_job(answer.release)))
             .collect();
         Ok((jobs, report))
     }
@@ -168,7 +170,7 @@ impl Source for SlurmSource {
         let mut report = SourceReport::default();
         for (socket, answer) in self.query_daemons(&mut report, Some(uid), deadline)? {
             if answer.uid == uid {
-                report.add_job(socket, answer.state);
+                report.add_job(socket, answer);
             }
         }
         Ok(report)
@@ -178,14 +180,14 @@ impl Source for SlurmSource {
 impl SourceReport {
     /// Adds a job by the state of its extern step. If several of Slurm's nodes are on this host and have the job, it is
     /// added once, and the socket that is newest places the login.
-    fn add_job(&mut self, socket: Socket, state: State) {
+    fn add_job(&mut self, socket: Socket, answer: Answer) {
         let id = socket.name.job.clone();
-        match state {
+        match answer.state {
             State::Starting => self.starting.push(id),
             State::Ending => self.ending.push(id),
             State::Running => match self.jobs.iter_mut().find(|job| job.id == id) {
                 Some(job) => {
-                    let other = Job::from(socket);
+                    let other = socket.into_job(answer.release);
                     let shown = describe_placement(&other.placement, &id);
                     self.skipped
                         .push(format!("{shown}: the job is on several nodes of this host"));
@@ -193,31 +195,26 @@ impl SourceReport {
                         *job = other;
                     }
                 }
-                None => self.jobs.push(socket.into()),
+                None => self.jobs.push(socket.into_job(answer.release)),
             },
         }
     }
 }
 
-impl From<Socket> for Job {
-    /// Makes a running job of a socket; when it ends is not known. Its start is the creation of the socket.
-    fn from(
-        Socket {
-            name,
-            spool,
-            started,
-            ..
-        }: Socket,
-    ) -> Self {
+impl Socket {
+    /// Makes a running job of a socket whose daemon is of this release; when it ends is not known. Its start is the
+    /// creation of the socket.
+    fn into_job(self, release: Release) -> Job {
         let placement = Placement::Extern {
-            spool,
-            node: name.node,
+            spool: self.spool,
+            node: self.name.node,
         };
-        Self {
-            id: name.job,
-            started,
+        Job {
+            id: self.name.job,
+            started: self.started,
             ends: None,
             placement,
+            slurm: Some(release),
             record: None,
         }
     }

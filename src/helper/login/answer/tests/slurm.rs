@@ -93,6 +93,42 @@ fn closed_devices_are_the_list_of_all_slurm_devices() {
     );
 }
 
+/// Slurm's own filter keeps the devices from other jobs, whatever its file has that is not known here. The daemons of the
+/// bench are of Slurm 22.05.
+#[test]
+fn unknown_key_in_gres_conf_refuses_no_login_that_slurm_confines() {
+    let gres = "Name=nic File=/dev/nvidia3\nName=gpu File=/dev/nvidia[0-2] UUID=GPU-1\n";
+    let bench = NodeBench::new();
+    bench.configure_slurm();
+    bench.scratch.file("etc/slurm/gres.conf", gres);
+    bench.daemons.running(&bench.socket(7), 5);
+    let plan = bench.plan();
+    assert_eq!(
+        (plan.containment, plan.probes),
+        (Containment::Inherit, vec![])
+    );
+    let warnings = bench.ask().warnings;
+    let [warning] = warnings.as_slice() else {
+        panic!("{warnings:?}")
+    };
+    let expected = "gres.conf:2: unknown key UUID; Name=gpu is left out";
+    assert!(warning.ends_with(expected), "{warning}");
+    bench.configure("slurm_devices = closed\n");
+    let Containment::InheritAndEnforce(list) = bench.plan().containment else {
+        panic!("{:?}", bench.plan().containment)
+    };
+    let has_gpu = |minor| {
+        let rule = format!("c:195:{minor}:rw").parse().unwrap();
+        list.rules().contains(&rule)
+    };
+    assert_eq!([0, 1, 2, 3].map(has_gpu), [false, false, false, true]);
+    // Without Slurm's filter the list is all that confines the login.
+    bench
+        .scratch
+        .file("etc/slurm/cgroup.conf", "ConstrainDevices=no\n");
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+}
+
 /// `register` pins for the owner only the namespaces of records with `via`: the module would refuse a login whose plan names
 /// another one.
 #[test]
