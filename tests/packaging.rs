@@ -34,16 +34,17 @@ fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
-/// Makes an empty folder.
+/// Makes an empty folder. Its path has a blank, as that of a checkout may.
 fn empty_folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("with blank")
+        .join(name);
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     folder
 }
 
-/// Makes a folder with the files that `make` builds, as far as an installation is concerned. Its path has a blank, as
-/// that of a checkout may.
+/// Makes a folder with the files that `make` builds, as far as an installation is concerned. Its path has a blank.
 fn built_files() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("built files");
     std::fs::create_dir_all(folder.join("completions")).unwrap();
@@ -126,7 +127,7 @@ done
 /// A checkout lies where its user puts it.
 #[test]
 fn checkout_below_path_with_blank_is_built_and_installed() {
-    let folder = empty_folder("a blank");
+    let folder = empty_folder("around a checkout");
     let checkout = folder.join("a checkout");
     std::fs::create_dir(&checkout).unwrap();
     let copied = Command::new("cp")
@@ -350,9 +351,12 @@ fn architecture_of_compiler_selects_securitydir() {
     write_program(&compiler, "echo zz-linux-gnu");
     let stage = empty_folder("multiarch stage");
     let folder = folder.to_string_lossy();
+    let path = format!("{folder}:/usr/bin:/bin");
     let variables = [
         ("JOB_ADOPT_LIB", &*folder),
-        ("CC", &*compiler.to_string_lossy()),
+        ("PATH", &*path),
+        // CC can have options, and so no blank in its path.
+        ("CC", "compiler"),
         ("SECURITYDIR", ""),
     ];
     let installed = install(&stage, &variables);
@@ -518,12 +522,12 @@ fn write_program(path: &Path, text: &str) {
 }
 
 const INSTALLS: &str =
-    "[ $1 != install ] || { echo >$FOLDER/installed; chmod +x $FOLDER/installed; }";
+    "[ $1 != install ] || { echo >\"$FOLDER/installed\"; chmod +x \"$FOLDER/installed\"; }";
 
 /// The package asks, as Debian's packages do, whether its service may start.
 #[test]
 fn installed_package_starts_no_service() {
-    let asks = "[ $1 != install ] || { sh $FOLDER/policy; echo $? >$FOLDER/said; }";
+    let asks = r#"[ $1 != install ] || { sh "$FOLDER/policy"; echo $? >"$FOLDER/said"; }"#;
     let debian = Debian::new("packages", &format!("{asks}; {INSTALLS}"));
     let policy = debian.folder.join("policy");
     assert!(debian.install().status.success());
@@ -544,8 +548,9 @@ fn installed_package_starts_no_service() {
 fn installation_waits_for_the_lock_of_another_program() {
     for lock in ["/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock"] {
         let locked = format!("E: Could not get lock {lock}. It is held by process 7 (apt-get)");
-        let once =
-            format!("[ -e $FOLDER/$1 ] || {{ >$FOLDER/$1; echo '{locked}' >&2; exit 100; }}");
+        let once = format!(
+            "[ -e \"$FOLDER/$1\" ] || {{ >\"$FOLDER/$1\"; echo '{locked}' >&2; exit 100; }}"
+        );
         let waits = Debian::new("locked", &format!("{once}; {INSTALLS}")).install();
         assert!(waits.status.success(), "{}", output_text(&waits));
         let forever = Debian::new("locked", &format!("echo '{locked}' >&2; exit 100"));
@@ -559,7 +564,7 @@ fn installation_waits_for_the_lock_of_another_program() {
     }
     let options = Debian::new(
         "options",
-        &format!("echo \"$*\" >>$FOLDER/said; {INSTALLS}"),
+        &format!("echo \"$*\" >>\"$FOLDER/said\"; {INSTALLS}"),
     );
     assert!(options.install().status.success());
     for line in options.printed().lines() {
@@ -598,8 +603,8 @@ fn failed_pip_reports_one_line_and_leaves_no_linker() {
     let folder = empty_folder("zig");
     let zig = folder.join("zig/ziglang/zig");
     let install = |end: &str| {
-        let half =
-            "while [ $1 != --target ]; do shift; done; mkdir -p $2/ziglang; echo >$2/ziglang/zig";
+        let half = r#"while [ $1 != --target ]; do shift; done
+            mkdir -p "$2/ziglang"; echo >"$2/ziglang/zig""#;
         write_program(&folder.join("pip3"), &format!("{half}; {end}"));
         let path = format!("{}:/usr/bin:/bin", folder.display());
         script("packaging/zig")
