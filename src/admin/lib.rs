@@ -6,6 +6,7 @@ mod check;
 mod child_process;
 mod closed_slices;
 mod command_line;
+mod disk;
 mod error;
 mod exit_status;
 mod explain;

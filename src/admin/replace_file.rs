@@ -1,5 +1,6 @@
 //! Replaces a file atomically.
 
+use crate::disk;
 use crate::error::Error;
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Write};
@@ -18,11 +19,8 @@ pub(super) fn replace_file(
     content: impl AsRef<[u8]>,
     like: Option<&Metadata>,
 ) -> Result<(), Error> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
     let new = new_path(path);
-    let written = write_new(&new, content.as_ref(), like)
-        .and_then(|()| fs::rename(&new, path))
-        .and_then(|()| File::open(folder)?.sync_all());
+    let written = write_new(&new, content.as_ref(), like).and_then(|()| disk::rename(&new, path));
     written.map_err(|error| {
         let _ = fs::remove_file(&new);
         Error::failed("write", path.display(), error)

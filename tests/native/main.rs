@@ -56,6 +56,7 @@ mod nproc;
 mod panic;
 mod parity;
 mod policy;
+mod power;
 mod privilege;
 mod quiet;
 mod race;

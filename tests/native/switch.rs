@@ -405,7 +405,7 @@ fn enable_writes_the_stack_of_the_migration_page() {
 
 /// Stands in for systemd: runs what a transient unit would, and the commands of the undo. `/run/called` lists the
 /// calls of systemctl, in each of which the commands of `/run/fails` run first.
-fn fake_systemd(node: &Node) {
+pub(crate) fn fake_systemd(node: &Node) {
     node.create_dir("/run/systemd/system", 0o755);
     let run = "#!/bin/sh\ncase \"$*\" in *--on-active=*) exit 0 ;; esac\n\
                while [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n";
@@ -422,7 +422,7 @@ fn fake_systemd(node: &Node) {
     }
 }
 
-fn try_for(node: &Node, arguments: &str) -> crate::support::Outcome {
+pub(crate) fn try_for(node: &Node, arguments: &str) -> crate::support::Outcome {
     let words = [
         "enable",
         "--try",
@@ -790,7 +790,7 @@ const STATE: &str = "cd /etc && find pam.d dbus-1/system.d systemd/system ! -nam
                      find pam.d dbus-1/system.d systemd/system -type f -exec cksum {} + | sort -k3";
 
 /// Lays out a node that `enable` changes in all its parts, with a stand-in for systemd.
-fn lay_out_node(node: &Node) {
+pub(crate) fn lay_out_node(node: &Node) {
     fake_systemd(node);
     node.create_dir("/etc/dbus-1/system.d", 0o755);
     node.create_dir("/etc/systemd/system/local-fs.target.wants", 0o755);
@@ -801,13 +801,13 @@ fn lay_out_node(node: &Node) {
     write_recipe(node, "");
 }
 
-fn state(node: &Node) -> String {
+pub(crate) fn state(node: &Node) -> String {
     node.sh(STATE).ok().stdout
 }
 
 /// Asserts that the node has all of `enable`, and nothing that would take it back.
 #[track_caller]
-fn assert_enabled(node: &Node) {
+pub(crate) fn assert_enabled(node: &Node) {
     node.sh("[ $(grep -c pam_job_adopt /etc/pam.d/sshd) = 4 ] && cd /etc/systemd/system &&
              ls user-.slice.d/job-adopt.conf user-0.slice.d/job-adopt.conf local-fs.target.wants/*use.mount &&
              ls /etc/dbus-1/system.d/job-adopt.conf &&
@@ -815,7 +815,7 @@ fn assert_enabled(node: &Node) {
         .ok();
 }
 
-const ENABLE: [&str; 3] = ["enable", "--arguments", "timeout=40"];
+pub(crate) const ENABLE: [&str; 3] = ["enable", "--arguments", "timeout=40"];
 
 #[test]
 fn all_parts_are_shown_enabled_once_and_disabled() {

@@ -12,6 +12,7 @@ use super::file_change::{Content, FileChange, at, require_inside, write_content}
 use super::part::Part;
 use super::systemd;
 use super::use_mount::{MOUNT_POINT, MOUNT_UNIT};
+use crate::disk;
 use crate::error::Error;
 use crate::output::Output;
 use nix::fcntl::{Flock, FlockArg};
@@ -221,7 +222,9 @@ impl Change {
         let pending = Pending::new(&self.root, self.journal());
         let result = self.prepare(&pending, trial.unwrap_or(CHANGE_TIMEOUT));
         if let Err(error) = result {
-            pending.forget(output);
+            if let Err(second) = pending.forget() {
+                output.warn(second);
+            }
             return Err(error);
         }
         Ok(pending)
@@ -235,6 +238,7 @@ impl Change {
             .map(|(part, file)| JournalFile::new(*part, file));
         Journal {
             version: Journal::VERSION,
+            id: Journal::new_id(),
             command: self.command,
             state: State::Changing,
             service: self.service.clone(),
@@ -379,17 +383,55 @@ fn write_copy(path: &Path, old: &Content) -> Result<(), Error> {
 
 /// Gives a copy the name of its file.
 fn rename_copy(path: &Path) -> Result<(), Error> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    fs::rename(copy_path(path), path)
-        .and_then(|()| File::open(folder)?.sync_all())
+    disk::rename(&copy_path(path), path)
         .map_err(|error| Error::failed("restore", path.display(), error))
 }
 
-/// Removes the folder of a slice's drop-in that is gone. This fails if the folder has other files, and then it stays.
-fn remove_empty_drop_in_folder(path: &Path) {
-    if let Some(folder) = path.parent().filter(|folder| is_slice_folder(folder)) {
-        let _ = fs::remove_dir(folder);
+/// Removes the folder of a slice's drop-in that is gone. A folder with other files stays. It fails with
+/// [`Error::Failed`] if the removal does not reach the disk.
+fn remove_empty_drop_in_folder(path: &Path) -> Result<(), Error> {
+    let Some(folder) = path.parent().filter(|folder| is_slice_folder(folder)) else {
+        return Ok(());
+    };
+    if fs::remove_dir(folder).is_err() {
+        return Ok(());
     }
+    disk::sync_folder_of(folder).map_err(|error| Error::failed("remove", folder.display(), error))
+}
+
+/// The folders in which a change has files.
+const FOLDERS: [&str; 5] = [
+    "/etc/pam.d",
+    "/etc/dbus-1/system.d",
+    "/etc/systemd/system",
+    "/etc/systemd/system/local-fs.target.wants",
+    "/etc/systemd/system/sysinit.target.wants",
+];
+
+/// Writes to the disk what is in the folders of changes. A call that finds the node as asked reports also what another
+/// one, which was killed, may have changed in memory alone.
+///
+/// # Errors
+///
+/// [`Error::Failed`] with the folder that cannot be written.
+pub(super) fn sync_node(root: &Path) -> Result<(), Error> {
+    let mut folders: Vec<PathBuf> = FOLDERS
+        .iter()
+        .map(|folder| at(root, Path::new(folder)))
+        .collect();
+    let units = fs::read_dir(at(root, Path::new("/etc/systemd/system")));
+    for entry in units.into_iter().flatten().flatten() {
+        folders.extend(Some(entry.path()).filter(|path| is_slice_folder(path)));
+    }
+    for folder in folders {
+        match disk::sync_folder(&folder) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::failed("write", folder.display(), error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn is_slice_folder(folder: &Path) -> bool {

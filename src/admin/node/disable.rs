@@ -1,6 +1,6 @@
 //! `disable`: takes all of `enable` back, and names what it leaves.
 
-use super::change::{Change, Command, MountStep, Pending, lock};
+use super::change::{Change, Command, MountStep, Pending, lock, sync_node};
 use super::file_change::at;
 use super::pam::{Restored, Stack, plan_removal, warn_of_remaining_lines};
 use super::part::{Part, PlaceOptions};
@@ -67,9 +67,11 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     }
     let plan = NodePlan::new(options, output)?;
     plan.describe(output)?;
-    if !plan.change.is_empty() {
-        plan.make_change(output)?;
-    }
+    let cleared = if plan.change.is_empty() {
+        sync_node(root)
+    } else {
+        plan.make_change(output)?.clear()
+    };
     // Before all that may fail: the change is kept.
     let opened = if plan.opens_slices {
         open_slices(output)
@@ -78,6 +80,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     };
     report_opened(&opened, output)?;
     let is_left = plan.report_left(options, output)?;
+    cleared?;
     let result = if pending.is_none() && plan.change.is_empty() && opened.is_empty() {
         "unchanged: the node is as asked"
     } else {
@@ -171,16 +174,19 @@ impl<'a> NodePlan<'a> {
         Ok(output.out.flush()?)
     }
 
-    /// Makes the change for good. It fails with [`Error::Failed`] if a step fails; the change is then taken back, and
-    /// the error tells whether all is as it was.
-    fn make_change(&self, output: &mut Output<'_>) -> Result<(), Error> {
+    /// Makes the change for good; what could take it back is still to be cleared. It fails with [`Error::Failed`] if a
+    /// step fails; the change is then taken back, and the error tells whether all is as it was.
+    fn make_change(&self, output: &mut Output<'_>) -> Result<Pending, Error> {
         let pending = self.change.begin(None, output)?;
         let made = self
             .change
             .apply(|_| true)
             .and_then(|()| self.change.activate(output))
-            .and_then(|()| pending.keep(output));
-        made.map_err(|error| self.change.abandon(&pending, error, output))
+            .and_then(|()| pending.keep());
+        match made {
+            Ok(()) => Ok(pending),
+            Err(error) => Err(self.change.abandon(&pending, error, output)),
+        }
     }
 
     /// Warns of what stays after the change. Returns whether lines of ours are among it, or nothing keeps users without a

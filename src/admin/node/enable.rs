@@ -6,7 +6,7 @@
 mod questions;
 mod verdict;
 
-use super::change::{Change, Command, MountStep, Pending, lock};
+use super::change::{Change, Command, MountStep, Pending, lock, sync_node};
 use super::missing_names::{describe_missing, require_files};
 use super::pam::{LineOptions, LinesPlan, Stack, plan_lines, read_conf_argument};
 use super::part::{Part, PlaceOptions};
@@ -175,6 +175,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 fn set_up(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let plan = NodePlan::new(options, output)?;
     if plan.change.is_empty() {
+        sync_node(&options.place.root)?;
         writeln!(output.out, "unchanged: the node is as asked")?;
         let status = if options.length.is_some() {
             ask_unchanged(&plan, options, output)?
@@ -411,12 +412,14 @@ fn make_change(plan: &NodePlan<'_>, output: &mut Output<'_>) -> Result<u8, Error
         .change
         .apply(|part| part == Part::Pam)
         .and_then(|()| plan.finish(output))
-        .and_then(|()| pending.keep(output));
+        .and_then(|()| pending.keep());
     if let Err(error) = made {
         return Err(plan.change.abandon(&pending, error, output));
     }
+    let cleared = pending.clear();
     let opened = open_slices_of(|uid| plan.exempt.contains_key(&uid), output);
     report_opened(&opened, output)?;
+    cleared?;
     writeln!(
         output.out,
         "enabled; job-adopt check looks at the node, and job-adopt disable takes this back"
@@ -564,9 +567,16 @@ fn keep(pending: Option<Pending>, output: &mut Output<'_>) -> Result<u8, Error> 
             "it was interrupted before all was in place; job-adopt enable --undo takes it back",
         ));
     }
-    pending.keep(output)?;
+    pending.stop_timer()?;
+    pending.remove_journal().map_err(|error| {
+        Error::Failed(format!(
+            "{error}; it is not kept, and the next boot takes it back: job-adopt enable --keep tries again"
+        ))
+    })?;
+    let cleared = pending.clear();
     // Not in the try: what a mistyped account opens stays open. systemd may open a slice when it reads the drop-in.
     pending.open_slices(output);
+    cleared?;
     writeln!(output.out, "kept; job-adopt disable takes it back")?;
     Ok(EXIT_FINE)
 }

@@ -1,12 +1,12 @@
 //! A planned change of one file of the node, or of a node's image.
 
+use crate::disk;
 use crate::error::Error;
 use crate::output::Output;
 use crate::replace_file::replace_file;
 use helper::printable;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// What a path names.
@@ -110,7 +110,7 @@ impl FileChange {
         Ok(())
     }
 
-    /// Makes the change. Readers see the old content of a file or the new one.
+    /// Makes the change, on the disk too. Readers see the old content of a file or the new one.
     ///
     /// # Errors
     ///
@@ -124,21 +124,20 @@ impl FileChange {
         }
         match &self.new {
             Some(content) => write_content(&path, content),
-            None => fs::remove_file(&path)
+            None => disk::remove_file(&path)
                 .map_err(|error| Error::failed("remove", path.display(), error)),
         }
     }
 }
 
-/// Writes a file or a link, with its folder. A file keeps the owner and mode of the one that it replaces, and
+/// Writes a file or a link, with its folder, to the disk. A file keeps the owner and mode of the one that it replaces, and
 /// readers see the old content or the new one; an old link or file is removed before a link is made.
 ///
 /// # Errors
 ///
 /// [`Error::Failed`] with the cause.
 pub(super) fn write_content(path: &Path, content: &Content) -> Result<(), Error> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(folder).map_err(|error| Error::failed("make", folder.display(), error))?;
+    disk::make_folder(path.parent().unwrap_or(Path::new("/")))?;
     let target = match content {
         Content::Text(text) => {
             return replace_file(path, text, fs::symlink_metadata(path).ok().as_ref());
@@ -151,7 +150,7 @@ pub(super) fn write_content(path: &Path, content: &Content) -> Result<(), Error>
         }
         _ => {}
     }
-    symlink(target, path).map_err(|error| Error::failed("link", path.display(), error))
+    disk::link(target, path).map_err(|error| Error::failed("link", path.display(), error))
 }
 
 /// The place of a node's path below the folder of its image.
@@ -238,6 +237,7 @@ fn drop_comments(lines: &mut Vec<String>) {
 mod tests {
     use super::*;
     use crate::testing::Scratch;
+    use std::os::unix::fs::symlink;
 
     fn text(text: &str) -> Option<Content> {
         Some(Content::Text(text.into()))

@@ -3,6 +3,7 @@
 use super::{
     Command, Steps, is_slice_folder, remove_empty_drop_in_folder, rename_copy, systemd, undo_unit,
 };
+use crate::disk;
 use crate::error::Error;
 use crate::node::file_change::{Content, FileChange, at, require_inside};
 use crate::node::pam::Stack;
@@ -11,8 +12,9 @@ use crate::node::slice_opening::{open_slices, report_opened};
 use crate::output::Output;
 use crate::replace_file::{new_path, replace_file};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::BTreeSet;
+use std::fs;
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +36,10 @@ pub(super) enum State {
 #[serde(deny_unknown_fields)]
 pub(in crate::node) struct Journal {
     pub(super) version: u32,
+    /// What the unit finds in the journal of its own change, and in no other: a power cut may leave the unit of an
+    /// earlier one. Empty in a journal of an earlier version, whose unit does not ask.
+    #[serde(default)]
+    pub(super) id: String,
     pub(super) command: Command,
     pub(super) state: State,
     /// The PAM service.
@@ -46,6 +52,11 @@ pub(in crate::node) struct Journal {
 
 impl Journal {
     pub(super) const VERSION: u32 = 1;
+
+    /// Makes the id of a new change.
+    pub(super) fn new_id() -> String {
+        format!("{:016x}", RandomState::new().hash_one(JOURNAL))
+    }
 }
 
 /// A file of a change.
@@ -155,9 +166,7 @@ impl Pending {
     /// Writes the journal, and replaces an earlier one. It fails with [`Error::Failed`] and the cause.
     pub(super) fn write(&self) -> Result<(), Error> {
         let path = self.journal_path();
-        let folder = path.parent().unwrap_or(&self.root);
-        fs::create_dir_all(folder)
-            .map_err(|error| Error::failed("make", folder.display(), error))?;
+        disk::make_folder(path.parent().unwrap_or(&self.root))?;
         let text = serde_json::to_string(&self.journal).map_err(std::io::Error::from)?;
         replace_file(&path, text, None)
     }
@@ -203,25 +212,53 @@ impl Pending {
         self.write()
     }
 
-    /// Ends the change and keeps what is made.
+    /// Ends the change and keeps what is made: nothing takes it back from then on, also after a power cut.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if the change has gone back before, also in part, or if the journal cannot be removed.
-    pub(in crate::node) fn keep(&self, output: &mut Output<'_>) -> Result<(), Error> {
+    /// [`Error::Failed`] as of [`Pending::stop_timer`] and [`Pending::remove_journal`].
+    pub(in crate::node) fn keep(&self) -> Result<(), Error> {
+        self.stop_timer()?;
+        self.remove_journal()
+    }
+
+    /// Stops the timer of the change, which then goes back at the next boot alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the change has gone back before, also in part.
+    pub(in crate::node) fn stop_timer(&self) -> Result<(), Error> {
         if systemd::reads(&self.root) {
             undo_unit::stop_timer();
         }
-        if self.is_written() {
-            self.require_in_place()?;
+        if !self.is_written() {
+            return Err(Error::failed(
+                "keep",
+                "the change",
+                "the time was over before",
+            ));
         }
+        self.require_in_place()
+    }
+
+    /// Ends the change, on the disk too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the journal may still be on the disk; it is then written again, so that this process and the
+    /// next boot find the same.
+    pub(in crate::node) fn remove_journal(&self) -> Result<(), Error> {
         let path = self.journal_path();
-        fs::remove_file(&path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Error::failed("keep", "the change", "the time was over before"),
-            _ => Error::failed("remove", path.display(), error),
-        })?;
-        self.forget(output);
-        Ok(())
+        match disk::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                let cause = Error::failed("remove", path.display(), error);
+                match self.write() {
+                    Ok(()) => Err(cause),
+                    Err(second) => Err(Error::Failed(format!("{cause}; {second}"))),
+                }
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks that the unit has brought no file back: if it stopped at a later one, the journal is still there. A file
@@ -243,26 +280,53 @@ impl Pending {
         Ok(())
     }
 
-    /// Removes the journal, the copies and the unit, which have no effect without the journal.
-    pub(super) fn forget(&self, output: &mut Output<'_>) {
-        let mut remove = |path: &Path| match fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                output.warn(format_args!("remove {}: {error}", path.display()));
-            }
-            _ => {}
-        };
-        remove(&self.journal_path());
+    /// Removes the copies and the unit of a change that is over: they have no effect without the journal.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] with the first that cannot be removed from the disk; the others are.
+    pub(in crate::node) fn clear(&self) -> Result<(), Error> {
+        let mut failures = Vec::new();
+        let mut folders = BTreeSet::new();
         for file in &self.journal.files {
             let path = at(&self.root, &file.path);
-            remove(&copy_path(&path));
-            remove(&new_path(&path));
+            for left in [copy_path(&path), new_path(&path)] {
+                match fs::remove_file(&left) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => failures.push(Error::failed("remove", left.display(), error)),
+                    Ok(()) => {
+                        folders.insert(path.parent().unwrap_or(&self.root).to_owned());
+                    }
+                }
+            }
+        }
+        for folder in folders {
+            if let Err(error) = disk::sync_folder(&folder) {
+                failures.push(Error::failed("write", folder.display(), error));
+            }
         }
         for file in &self.journal.files {
-            remove_empty_drop_in_folder(&at(&self.root, &file.path));
+            failures.extend(remove_empty_drop_in_folder(&at(&self.root, &file.path)).err());
         }
         if systemd::reads(&self.root) {
-            undo_unit::disarm(output);
+            failures.extend(undo_unit::disarm().err());
         }
+        match failures.into_iter().next() {
+            Some(error) => Err(Error::Failed(format!(
+                "{error}; that is left of a change which is over, and has no effect"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the journal, and then the rest of the way back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] with the first that cannot be removed from the disk.
+    pub(super) fn forget(&self) -> Result<(), Error> {
+        self.remove_journal()?;
+        self.clear()
     }
 
     /// Takes all of the change back: the files, as [`Pending::undo_files`] does, and then the slices
@@ -319,7 +383,7 @@ impl Pending {
         if systemd::reads(&self.root) && !self.journal.steps.back().run_or_warn(output) {
             undone.is_changed = true;
         }
-        self.forget(output);
+        self.forget()?;
         Ok(undone)
     }
 
@@ -373,7 +437,7 @@ impl Pending {
                 rename_copy(&path)
             }
             Some(_) => rename_copy(&path),
-            None => fs::remove_file(&path)
+            None => disk::remove_file(&path)
                 .map_err(|error| Error::failed("remove", path.display(), error)),
         }
     }
@@ -413,8 +477,7 @@ impl Pending {
         } else if copy.is_some() {
             rename_copy(path)?;
         } else {
-            fs::remove_file(path)
-                .and_then(|()| File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all())
+            disk::remove_file(path)
                 .map_err(|error| Error::failed("remove", path.display(), error))?;
         }
         undone.is_open |= stack.warn_if_open(&restored, output)?;

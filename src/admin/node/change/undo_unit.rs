@@ -4,13 +4,11 @@
 use super::pending::{JOURNAL, Journal, copy_path};
 use super::{MountStep, systemd};
 use crate::closed_slices::UNUSED_SLICE;
+use crate::disk;
 use crate::error::Error;
 use crate::node::use_mount::MOUNT_UNIT;
-use crate::output::Output;
 use crate::replace_file::{new_path, replace_file};
-use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
@@ -62,10 +60,12 @@ fn spell(path: impl AsRef<Path>) -> String {
 pub(super) fn arm(journal: &Journal, length: Duration) -> Result<(), Error> {
     replace_file(Path::new(UNIT_PATH), unit_text(journal), None)?;
     let link = link_path();
-    let linked = fs::create_dir_all(WANTS_DIR).and_then(|()| match symlink(UNIT_PATH, &link) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
-        _ => fs::File::open(WANTS_DIR)?.sync_all(),
-    });
+    disk::make_folder(Path::new(WANTS_DIR))?;
+    let linked = match disk::link(Path::new(UNIT_PATH), &link) {
+        // An earlier change may have left it, also in memory alone.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => disk::sync_folder_of(&link),
+        other => other,
+    };
     linked.map_err(|error| Error::failed("link", link.display(), error))?;
     systemd::systemctl(&["daemon-reload"])?;
     let after = format!("--on-active={}", length.as_secs());
@@ -102,32 +102,40 @@ pub(super) fn is_armed() -> bool {
 }
 
 /// Removes the unit and stops the timer, which have no effect without the journal.
-pub(super) fn disarm(output: &mut Output<'_>) {
+///
+/// # Errors
+///
+/// [`Error::Failed`] if the unit cannot be removed from the disk, or if systemd does not forget it.
+pub(super) fn disarm() -> Result<(), Error> {
     // Without files of the unit there is nothing that systemd would have to forget.
     let mut was_armed = false;
+    let mut failure = None;
     for path in [link_path(), UNIT_PATH.into()] {
-        match fs::remove_file(&path) {
+        match disk::remove_file(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => output.warn(format_args!("remove {}: {error}", path.display())),
-            Ok(()) => was_armed = true,
+            other => {
+                was_armed = true;
+                let failed = |error| Error::failed("remove", path.display(), error);
+                failure = failure.or(other.map_err(failed).err());
+            }
         }
     }
-    if !was_armed {
-        return;
+    if was_armed {
+        systemd::systemctl_if_needed(&["reset-failed", UNIT]);
+        systemd::systemctl_if_needed(&["stop", TIMER]);
+        failure = failure.or(systemd::systemctl(&["daemon-reload"]).err());
     }
-    systemd::systemctl_if_needed(&["reset-failed", UNIT]);
-    systemd::systemctl_if_needed(&["stop", TIMER]);
-    if let Err(error) = systemd::systemctl(&["daemon-reload"]) {
-        output.warn(error);
-    }
+    failure.map_or(Ok(()), Err)
 }
 
-/// The text of the unit. It lists the modules first, so that it fails and changes nothing if one is missing; then it
-/// restores the files, and removes the journal and itself last.
+/// The text of the unit. It first looks for its id in the journal and lists the modules, so that it fails and changes
+/// nothing if the journal is of another change or a module is missing; then it restores the files, and removes the
+/// journal and itself last.
 fn unit_text(journal: &Journal) -> String {
-    let mut commands = Vec::new();
+    // A condition on the text of a file, ExecCondition, came with systemd 243.
+    let mut commands = vec![format!("/bin/grep -q -F {} {JOURNAL}", journal.id)];
     // systemd stops at the first command that fails, and the log has the file that ls names. A condition
-    // would skip the unit in silence, and ExecCondition came with systemd 243.
+    // would skip the unit in silence.
     if !journal.modules.is_empty() {
         let files: Vec<_> = journal.modules.iter().map(spell).collect();
         commands.push(format!("/bin/ls -dL {}", files.join(" ")));
@@ -204,6 +212,7 @@ mod tests {
     fn unit_has_systemd_close_slices_that_exist() {
         let journal = Journal {
             version: Journal::VERSION,
+            id: Journal::new_id(),
             command: Command::Enable,
             state: State::Trying,
             service: "sshd".to_owned(),

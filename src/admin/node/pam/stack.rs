@@ -3,6 +3,7 @@
 use super::lines::{self, Restored, decode, is_our_line};
 use crate::check::other_modules::{RIVAL_MODULES, module_name};
 use crate::check::programs::{find_module, find_module_folder};
+use crate::disk;
 use crate::error::Error;
 use crate::node::file_change::{Content, FileChange, require_inside};
 use crate::output::Output;
@@ -178,9 +179,7 @@ impl<'a> Stack<'a> {
     /// [`Error::Failed`] if it cannot be written.
     pub(in crate::node) fn save_original(&self) -> Result<(), Error> {
         let path = self.original_path();
-        let folder = path.parent().unwrap_or(self.root);
-        fs::create_dir_all(folder)
-            .map_err(|error| Error::failed("mkdir", folder.display(), error))?;
+        disk::make_folder(path.parent().unwrap_or(self.root))?;
         replace_file(&path, self.without_our_lines()?.text, self.meta.as_ref())
     }
 
