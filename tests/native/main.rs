@@ -58,6 +58,7 @@ mod parity;
 mod policy;
 mod power;
 mod privilege;
+mod profile;
 mod quiet;
 mod race;
 mod ranks;

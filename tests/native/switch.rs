@@ -238,7 +238,7 @@ const RECIPES: [&str; 11] = [
 
 /// Lays out files of the modules in the recipes: they let in the staff alone. A copy of pam_access
 /// stands in for the old module, with the owners of jobs and root in its list.
-fn lay_out_recipes(node: &Node) {
+pub(crate) fn lay_out_recipes(node: &Node) {
     let folder = Path::new(&node.module()).parent().unwrap().to_owned();
     // Debian's package has the module where libpam looks, too.
     node.sh("rm -f /usr/lib/security/pam_slurm_adopt.so /usr/lib64/security/pam_slurm_adopt.so")
@@ -276,7 +276,7 @@ fn write_recipe(node: &Node, recipe: &str) {
 }
 
 /// Returns who gets in.
-fn admitted(node: &Node, users: &[User]) -> Vec<&'static str> {
+pub(crate) fn admitted(node: &Node, users: &[User]) -> Vec<&'static str> {
     let is_admitted = |user: &&User| node.account(**user).code == 0;
     users
         .iter()

@@ -2,7 +2,7 @@
 
 use super::change::{Change, Command, MountStep, Pending, lock, sync_node};
 use super::file_change::at;
-use super::pam::{Restored, Stack, plan_removal, warn_of_remaining_lines};
+use super::pam::{Door, Restored, Stack, plan_removal, warn_of_remaining_lines};
 use super::part::{Part, PlaceOptions};
 use super::slice_opening::{find_closed_slices, open_slices, report_opened};
 use super::slices::{plan_open_bus, plan_opening};
@@ -30,7 +30,8 @@ const CONTAINERS_FILE: &str = "/etc/containers/containers.conf.d/job-adopt.conf"
 Shows each file and command before it changes anything. First our lines go, and the lines that they replaced come
 back; then users' slices open, the bus allows what it did, and the mount of job-adopt use goes. A try ends as well.
 Names what stays: lines in files of several services, slices that could not be opened, drop-ins that were copied by
-hand. While another service has lines of ours, slices, bus and mount stay, unless --only names them. The packages leave
+hand. Refuses while the other module's profile of pam-auth-update is off, which ours took the place of: turn that on
+first. While another service has lines of ours, slices, bus and mount stay, unless --only names them. The packages leave
 configuration, records and accounts until they are purged (apt purge). At once, without this: touch
 /run/job-adopt/off.
 Exit status: 0 fine, also where nothing had to change, 1 lines of ours are left, or nothing keeps users without a job
@@ -114,6 +115,9 @@ impl<'a> NodePlan<'a> {
         if place.has(Part::Pam) {
             let read = Stack::read(root, &options.service)?;
             let (lines, restored) = plan_removal(&read, output)?;
+            if lines.is_some() {
+                require_door(&read, &restored, output)?;
+            }
             change.add(Part::Pam, lines);
             // If the change fails, our lines come back, and they need our module.
             change.modules = read.our_module().into_iter().collect();
@@ -214,6 +218,40 @@ impl<'a> NodePlan<'a> {
         }
         Ok(is_left)
     }
+}
+
+/// Requires that the other module's profile, which the admin turned off for ours, is on again before our lines go, or
+/// that pam_nologin lets nobody in meanwhile. It warns if nothing else keeps users without a job out, as on a node that
+/// never had another module.
+fn require_door(
+    stack: &Stack<'_>,
+    restored: &Restored,
+    output: &mut Output<'_>,
+) -> Result<(), Error> {
+    let path = stack.path.display();
+    match stack.find_door(&restored.text)? {
+        Door::Judged => {}
+        Door::ProfileOff(profile) => {
+            return Err(Error::failed(
+                "disable",
+                path,
+                format_args!(
+                    "without our lines nothing keeps users without a job out: run pam-auth-update --enable {profile}, \
+                     and then this again; to let everybody in, touch /etc/nologin before this and remove it after it"
+                ),
+            ));
+        }
+        Door::Shut(Some(profile)) => output.warn(format_args!(
+            "{path}: only nologin keeps users without a job out: run pam-auth-update --enable {profile} before you \
+             remove it"
+        )),
+        Door::Shut(None) | Door::Open if restored.is_complete() => output.warn(format_args!(
+            "{path}: no other line keeps users without a job out"
+        )),
+        // Named with the module that is missing.
+        Door::Shut(None) | Door::Open => {}
+    }
+    Ok(())
 }
 
 /// Finds the other services with lines of ours in their own files, in order. Files that services include are left out

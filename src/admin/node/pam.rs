@@ -8,6 +8,7 @@ mod arguments;
 mod lines;
 mod managed;
 mod plan;
+mod profile;
 #[cfg(test)]
 mod recipes;
 mod refusal;
@@ -23,6 +24,7 @@ use helper::stack::{Group, read_entries};
 pub(super) use lines::Restored;
 use module::Settings;
 use plan::SHARED_REMEDY;
+pub(super) use profile::Door;
 pub(super) use stack::Stack;
 use std::path::{Path, PathBuf};
 

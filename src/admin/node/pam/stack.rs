@@ -136,11 +136,8 @@ impl<'a> Stack<'a> {
         if restored.is_complete() {
             return Ok(false);
         }
-        for group in [Group::Account, Group::Session] {
-            let entries = self.read_entries(group, &restored.text)?;
-            if entries.iter().any(judges_logins) {
-                return Ok(false);
-            }
+        if self.has_judge(&restored.text)? {
+            return Ok(false);
         }
         output.warn(format_args!(
             "{}: nothing keeps users without a job out now: put our lines back (job-adopt enable), or \
@@ -154,6 +151,17 @@ impl<'a> Stack<'a> {
     /// that no folder has gets the path in the usual folder; one with `$` in its name is left out.
     ///
     /// # Errors
+    /// Whether a line keeps users without a job out if the file has this text. It fails with [`Error::Failed`] for a
+    /// stack that cannot be read.
+    pub(super) fn has_judge(&self, text: &[u8]) -> Result<bool, Error> {
+        for group in [Group::Account, Group::Session] {
+            if self.read_entries(group, text)?.iter().any(judges_logins) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     ///
     /// [`Error::Failed`] for a text that ends within a line.
     pub(in crate::node) fn replaced_modules(&self, new: &[u8]) -> Result<Vec<PathBuf>, Error> {

@@ -1,0 +1,101 @@
+//! Debian's profile of pam_slurm_adopt, and the commands of the migration page for it.
+
+use crate::support::{ALICE, CAROL, Node, OPS, ROOT, on_node};
+use crate::switch::{admitted, fake_systemd, lay_out_recipes};
+
+const PROFILE: &str = "Name: Slurm\nDefault: no\nPriority: 0\nAccount-Type: Additional\nAccount:\n\
+                       \trequired\tpam_slurm_adopt.so\n";
+
+/// The blocks of the page for nodes with that profile, in their order.
+fn blocks() -> Vec<&'static str> {
+    let page = include_str!("../../docs/migrate.md");
+    let fence = "```sh norun: it is for nodes with that profile\n";
+    let blocks = page.split(fence).skip(1);
+    blocks
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect()
+}
+
+/// Lays out a node whose logins the profile judges: a stand-in for its module lets alice and root in.
+fn lay_out_profile(node: &Node) {
+    lay_out_recipes(node);
+    fake_systemd(node);
+    node.create_dir("/usr/share/pam-configs", 0o755);
+    node.write("/usr/share/pam-configs/slurm-adopt", PROFILE);
+    node.write(
+        "/etc/pam.d/sshd",
+        "@include common-auth\naccount required pam_nologin.so\n@include common-account\n\
+         @include common-session-noninteractive\n",
+    );
+    node.sh(
+        "pam-auth-update --enable slurm-adopt && grep pam_slurm_adopt /etc/pam.d/common-account",
+    )
+    .ok();
+}
+
+#[test]
+fn blocks_of_the_page_open_the_node_at_no_moment() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_profile(node);
+        let everybody = [ALICE, CAROL, OPS, ROOT];
+        assert_eq!(admitted(node, &everybody), ["alice", "root"]);
+        node.job_adopt(&["enable", "--arguments", "exempt_groups=ops"])
+            .exits(3)
+            .says("take the line out there (pam-auth-update, or by hand)");
+        let [there, back] = blocks().try_into().expect("a block for each way");
+        // After each command of the page.
+        let follow = |block: &str, expected: &[&[&str]]| {
+            let commands: Vec<&str> = block
+                .lines()
+                .filter(|line| !line.starts_with('#'))
+                .collect();
+            assert_eq!(commands.len(), expected.len(), "{block}");
+            for (command, admits) in commands.iter().zip(expected) {
+                node.sh(command).exits(0);
+                assert_eq!(&admitted(node, &everybody), admits, "{command}");
+            }
+        };
+        let with_staff: &[&str] = &["alice", "opsuser", "root"];
+        follow(there, &[&["root"], &["root"], &["root"], with_staff]);
+        // Everybody would get in.
+        let stack = node.read("/etc/pam.d/sshd");
+        for words in [
+            &["disable"][..],
+            &["disable", "--only", "pam"],
+            &["disable", "--dry-run"],
+        ] {
+            node.job_adopt(words)
+                .exits(3)
+                .says("nothing keeps users without a job out: run pam-auth-update --enable slurm-adopt, and then this")
+                .omits("disabled");
+        }
+        assert_eq!(node.read("/etc/pam.d/sshd"), stack);
+        assert_eq!(admitted(node, &everybody), with_staff);
+        follow(back, &[&["alice", "root"], &["alice", "root"]]);
+        assert!(!node.read("/etc/pam.d/sshd").contains("pam_job_adopt"));
+    });
+}
+
+/// The admin may let everybody in, and says so.
+#[test]
+fn nologin_lets_our_lines_go_before_the_profile_is_back() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_profile(node);
+        node.sh("pam-auth-update --disable slurm-adopt").ok();
+        node.job_adopt(&["enable", "--only", "pam"]).exits(0);
+        node.sh("touch /etc/nologin").ok();
+        node.job_adopt(&["disable", "--only", "pam"])
+            .exits(0)
+            .says("run pam-auth-update --enable slurm-adopt before you remove it");
+        assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["root"]);
+        // Without the module there is nothing to turn on.
+        node.sh("rm /etc/nologin").ok();
+        node.job_adopt(&["enable", "--only", "pam"]).exits(0);
+        node.sh("rm /usr/share/pam-configs/slurm-adopt").ok();
+        node.job_adopt(&["disable", "--only", "pam"])
+            .exits(0)
+            .says("no other line keeps users without a job out");
+    });
+}
