@@ -514,6 +514,57 @@ fn try_ends_with_a_verdict() {
     });
 }
 
+/// A module such as pam_faillock takes each question for a login.
+#[test]
+fn try_asks_each_stack_once_about_each_person() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        fake_systemd(node);
+        node.write(
+            "/run/count",
+            "#!/bin/sh\necho $PAM_USER $(grep -c pam_job_adopt /etc/pam.d/sshd) >>/run/asked\n",
+        );
+        node.set_mode("/run/count", 0o755);
+        write_recipe(
+            node,
+            "account optional pam_exec.so /run/count\naccount required pam_faillock.so\n",
+        );
+        let asked = || {
+            let lines = node.sh("sort /run/asked; : >/run/asked").stdout;
+            lines.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let words = ["enable", "--try", "15m", "--without-job", "carol"];
+        let twice = ["alice", "root", "alice"];
+        let line = "warning: pam_faillock.so at /etc/pam.d/sshd:4: takes the question about alice, carol, root \
+                    for a login, and forgets failed attempts of those it lets in\n";
+        let tried = node.job_adopt(&[&words[..], &["--arguments", "timeout=40", "alice"]].concat());
+        assert!(tried.stderr.contains(line), "{tried}");
+        tried
+            .exits(0)
+            .says("account of alice: admitted before, admitted now");
+        let both = [
+            "alice 0", "alice 4", "carol 0", "carol 4", "root 0", "root 4",
+        ];
+        assert_eq!(asked(), both);
+        node.job_adopt(&["enable", "--undo"]).exits(0);
+        node.job_adopt(&[&words[..], &["--arguments", "timeout=40"], &twice].concat())
+            .exits(0)
+            .says("\nalice in (job 4242), root in");
+        assert_eq!(asked(), both);
+        node.job_adopt(&["enable", "--keep"]).exits(0);
+        // There is one stack.
+        node.job_adopt(&[&words[..], &["alice"]].concat())
+            .exits(0)
+            .says("account of carol: refused (as it should be: has no job here)")
+            .says("alice in (job 4242), carol out (no job), root in");
+        assert_eq!(asked(), ["alice 4", "carol 4", "root 4"]);
+        node.job_adopt(&[&words[..], &["carol"]].concat())
+            .exits(3)
+            .says("try carol: is to get in, and is named by --without-job too");
+        assert!(asked().is_empty());
+    });
+}
+
 #[test]
 fn try_finds_a_user_without_a_job_by_itself() {
     on_node(|node| {

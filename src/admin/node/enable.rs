@@ -3,12 +3,13 @@
 //!
 //! With `--try` everything goes back unless the admin keeps it. [`change`](super::change) says how.
 
+mod memory;
 mod questions;
 mod verdict;
 
 use super::change::{Change, Command, MountStep, Pending, lock, sync_node};
 use super::missing_names::{describe_missing, require_files};
-use super::pam::{LineOptions, LinesPlan, Stack, plan_lines, read_conf_argument};
+use super::pam::{Door, LineOptions, LinesPlan, Stack, plan_lines, read_conf_argument};
 use super::part::{Part, PlaceOptions};
 use super::slice_opening::{find_filtered_slices, open_slices, open_slices_of, report_opened};
 use super::slices::{
@@ -31,7 +32,7 @@ use helper::devices::Resolver;
 use helper::node::Tree;
 use kernel::trust::Trust;
 use module::Settings;
-use questions::{run_account, run_stack};
+use questions::{StackChange, run_account, run_stack};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -51,7 +52,8 @@ Shows each file and command before it changes anything, and changes only what is
   bus     a policy by which users move no process out of a job
   mount   the file system of job-adopt use
 With --try it runs the service's real stack for each USER, who must have a job here or be exempt; for a user without
-a job; and for root. All goes back at once if the new stack refuses a USER, gives one no session or the job of another
+a job; and for root: the old one and the new one, once each. Modules with a memory, such as pam_faillock, pam_tally2
+and pam_abl, take that for a login, and forget failed attempts: those are named before. All goes back at once if the new stack refuses a USER, gives one no session or the job of another
 user, lets a user without a job in whom the old one refused, refuses root whom the old one let in, or gives no answer;
 else after TIME or at the next boot, unless you run job-adopt enable --keep before. That needs systemd. What is
 interrupted goes back by itself or in the next call. Slices of users who are logged in stay closed after what goes back
@@ -448,7 +450,20 @@ fn try_change(
             "systemd does not run here, so nothing would bring the files back",
         ));
     }
-    let trial = begin_trial(lines, options, output)?;
+    let change = if plan.change.has(Part::Pam) {
+        StackChange::Changes
+    } else {
+        StackChange::Stays
+    };
+    if let Door::ProfileOff(profile) | Door::Shut(Some(profile)) =
+        lines.stack.find_door(&lines.stack.text)?
+    {
+        output.warn(format_args!(
+            "warning: once this goes back, nothing keeps users without a job out: pam-auth-update --enable {profile} \
+             then, also if it goes back by itself"
+        ));
+    }
+    let trial = begin_trial(lines, change, options, output)?;
     plan.describe(output)?;
     plan.warn_of_penalties(output);
     plan.warn_of_missing(output);
@@ -485,6 +500,7 @@ fn try_change(
 /// exist, if no user without a job is found, and without an answer.
 fn begin_trial<'a>(
     lines: &'a PlannedLines<'_>,
+    change: StackChange,
     options: &Options,
     output: &mut Output<'_>,
 ) -> Result<Trial<'a>, Error> {
@@ -499,7 +515,15 @@ fn begin_trial<'a>(
     let config = Config::read(Path::new(&settings.conf), &Trust::root())?;
     let running = find_running_jobs(&config, output)?;
     let jobless = options.without_job.as_deref();
-    Trial::begin(&lines.stack.service, users, jobless, settings, running)
+    Trial::begin(
+        &lines.stack,
+        change,
+        users,
+        jobless,
+        settings,
+        running,
+        output,
+    )
 }
 
 /// Runs the stack of a node that is as asked for the users of a trial. Returns [`EXIT_FINDINGS`] if an answer is not as
@@ -515,7 +539,8 @@ fn ask_unchanged(
     let Some(lines) = lines.filter(|_| systemd::reads(&options.place.root)) else {
         return Ok(EXIT_FINE);
     };
-    if begin_trial(lines, options, output)?.report_answers(output)? {
+    let trial = begin_trial(lines, StackChange::Stays, options, output)?;
+    if trial.report_answers(output)? {
         Ok(EXIT_FINE)
     } else {
         Ok(EXIT_FINDINGS)

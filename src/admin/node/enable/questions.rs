@@ -34,23 +34,39 @@ pub(super) enum Expected {
     NotNewlyRefused,
 }
 
-/// A user whom both stacks are asked about.
+/// Whether a trial changes the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StackChange {
+    Changes,
+    /// There is one stack, and it is asked once.
+    Stays,
+}
+
+/// A user whom each stack is asked about, once: modules such as pam_faillock take a question for a login.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) user: String,
     pub(super) expected: Expected,
-    /// The answer of the old stack.
-    pub(super) before: Answer,
+    /// The answer of the old stack; `None` if that does not change.
+    pub(super) before: Option<Answer>,
 }
 
 impl Question {
-    /// Asks the old stack about a user.
+    /// Asks the old stack about a user, if it changes.
     ///
     /// # Errors
     ///
     /// [`Error::Failed`] if there is no answer.
-    pub(super) fn ask(service: &str, user: &str, expected: Expected) -> Result<Self, Error> {
-        let before = ask_account(service, user)?;
+    pub(super) fn ask(
+        service: &str,
+        user: &str,
+        expected: Expected,
+        change: StackChange,
+    ) -> Result<Self, Error> {
+        let before = match change {
+            StackChange::Changes => Some(ask_account(service, user)?),
+            StackChange::Stays => None,
+        };
         Ok(Self {
             user: user.to_owned(),
             expected,
@@ -58,20 +74,20 @@ impl Question {
         })
     }
 
-    /// Describes both answers, and why a user without a job is asked about.
+    /// Describes the answers, and why a user without a job is asked about.
     pub(super) fn describe(&self, now: Answer) -> String {
-        let Self {
-            expected, before, ..
-        } = self;
-        let answers = format!("{before} before, {now} now");
-        let Expected::NotNewlyAdmitted(choice) = expected else {
+        let answers = match self.before {
+            Some(before) => format!("{before} before, {now} now"),
+            None => now.to_string(),
+        };
+        let Expected::NotNewlyAdmitted(choice) = self.expected else {
             return answers;
         };
         let origin = match choice {
             Choice::Named => "has no job here",
             Choice::Picked => "picked, has no job here",
         };
-        match (before, now) {
+        match (self.before.unwrap_or(now), now) {
             (_, Answer::Refused) => format!("{answers} (as it should be: {origin})"),
             (Answer::Admitted, Answer::Admitted) => format!("{answers} (as before: {origin})"),
             (Answer::Refused, Answer::Admitted) => answers,
@@ -80,7 +96,7 @@ impl Question {
 
     /// Finds what is wrong with the answer of the new stack; `None` if it is as expected.
     pub(super) fn find_fault(&self, now: Answer) -> Option<&'static str> {
-        match (self.expected, self.before, now) {
+        match (self.expected, self.before.unwrap_or(now), now) {
             (Expected::Admitted, _, Answer::Refused) => Some("would not get in"),
             (Expected::NotNewlyAdmitted(_), Answer::Refused, Answer::Admitted) => {
                 Some("has no job here, and would get in now")
@@ -142,24 +158,59 @@ pub(super) fn run_account(service: &str, user: &str) -> Result<u8, Error> {
 
 /// What stands before the cgroup of an opened session.
 const OPENED: &str = "opened, in ";
+/// The report of an account phase that lets the user in.
+const ADMITTED: &str = "admitted";
 
-/// Runs the real stack in a transient unit, and writes what that reports. Returns the cgroup of the session; `None` if
-/// the stack refuses the user.
+/// What a whole run of the stack for a user has answered.
+#[derive(Debug)]
+pub(super) struct StackRun {
+    pub(super) account: Answer,
+    /// The cgroup of the session; `None` if it was refused.
+    pub(super) cgroup: Option<String>,
+}
+
+impl StackRun {
+    /// Reads the report of [`run_stack`] about a user; `None` if it ends before the answer of the account phase.
+    fn parse(report: &str, user: &str) -> Option<Self> {
+        let account = report.lines().find_map(|line| {
+            line.strip_prefix("account of ")?
+                .strip_prefix(user)?
+                .strip_prefix(": ")
+        })?;
+        let opened = format!("session of {user}: {OPENED}");
+        let cgroup = report.lines().find_map(|line| line.strip_prefix(&opened));
+        let account = match account {
+            ADMITTED => Answer::Admitted,
+            _ => Answer::Refused,
+        };
+        Some(Self {
+            account,
+            cgroup: cgroup.map(str::to_owned),
+        })
+    }
+}
+
+/// Runs the real stack in a transient unit, and writes what that reports.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if it gives no answer about the account.
 pub(super) fn run_stack_for(
     service: &str,
     user: &str,
     output: &mut Output<'_>,
-) -> std::io::Result<Option<String>> {
-    let mut command = transient_command("--inside", service, user)?;
-    let done = command.stderr(Stdio::inherit()).output()?;
+) -> Result<StackRun, Error> {
+    let failed = |cause: &dyn std::fmt::Display| Error::failed("run the stack for", user, cause);
+    let done = transient_command("--inside", service, user)
+        .and_then(|mut command| command.stderr(Stdio::inherit()).output())
+        .map_err(|error| failed(&error))?;
     output.out.write_all(&done.stdout)?;
-    if !done.status.success() {
-        return Ok(None);
-    }
-    let opened = format!("session of {user}: {OPENED}");
     let report = String::from_utf8_lossy(&done.stdout);
-    let cgroup = report.lines().find_map(|line| line.strip_prefix(&opened));
-    Ok(cgroup.map(str::to_owned))
+    let mut run = StackRun::parse(&report, user).ok_or_else(|| failed(&done.status))?;
+    if !done.status.success() {
+        run.cgroup = None;
+    }
+    Ok(run)
 }
 
 /// Makes the command that runs this program in a transient unit, where it asks the real stack as the option `question`
@@ -199,7 +250,7 @@ pub(super) fn run_stack(service: &str, user: &str, output: &mut Output<'_>) -> R
             // A failure at the end refuses nobody.
             (_, Phase::Close) => "closed".to_owned(),
             (Err(error), _) => format!("refused: {error}"),
-            (Ok(()), Phase::Account) => "admitted".to_owned(),
+            (Ok(()), Phase::Account) => ADMITTED.to_owned(),
             (Ok(()), Phase::Open) => format!("{OPENED}{}", own_cgroup()),
         };
         if result.is_err() && !matches!(phase, Phase::Close) {
@@ -219,4 +270,33 @@ fn own_cgroup() -> String {
     let membership = Membership::read_own().ok();
     let path = membership.as_ref().and_then(Membership::unified);
     printable(path.unwrap_or("no cgroup of version 2"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answer_and_cgroup_are_read_from_the_report() {
+        let parse = |report: &str| {
+            let run = StackRun::parse(report, "alice")?;
+            Some((run.account, run.cgroup))
+        };
+        let opened = "account of alice: admitted\nsession of alice: opened, in /jobs/7\nsession of alice: closed\n";
+        let cgroup = Some("/jobs/7".to_owned());
+        assert_eq!(parse(opened), Some((Answer::Admitted, cgroup)));
+        let refused =
+            "  account of alice: admitted\naccount of alice: refused: Permission denied\n";
+        assert_eq!(parse(refused), Some((Answer::Refused, None)));
+        let no_session =
+            "account of alice: admitted\nsession of alice: refused: Permission denied\n";
+        assert_eq!(parse(no_session), Some((Answer::Admitted, None)));
+        for report in [
+            "",
+            "account of alice2: admitted\n",
+            "session of alice: opened, in /x\n",
+        ] {
+            assert_eq!(parse(report), None, "{report}");
+        }
+    }
 }

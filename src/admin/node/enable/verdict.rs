@@ -1,10 +1,14 @@
 //! Whom a service's stack lets in: asks about the users of a trial, reports each answer, and sums all up in one line.
 
-use super::questions::{Answer, Choice, Expected, Question, ask_account, run_stack_for};
+use super::memory::describe_memories;
+use super::questions::{
+    Answer, Choice, Expected, Question, StackChange, ask_account, run_stack_for,
+};
 use crate::accounts;
 use crate::error::Error;
 use crate::job::running_jobs::{NodeJobs, RunningJob, find_cgroup};
 use crate::node::jobless::find_jobless_user;
+use crate::node::pam::Stack;
 use crate::output::Output;
 use helper::printable;
 use module::Settings;
@@ -28,18 +32,21 @@ struct Verdict {
 }
 
 impl<'a> Trial<'a> {
-    /// Asks the stack, as it is now, about the users, about one without a job and about root. `named_jobless` is the
-    /// user without a job whom the admin has named.
+    /// Chooses whom to ask about, each person once: the users, one without a job and root. Warns of what modules
+    /// remember of that, and then asks the stack, as it is now, unless it stays. `named_jobless` is the user without a job
+    /// whom the admin has named.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if there is no user without a job, and without an answer.
+    /// [`Error::Failed`] if there is no user without a job, if that user is among the others, and without an answer.
     pub(super) fn begin(
-        service: &'a str,
+        stack: &'a Stack<'_>,
+        change: StackChange,
         users: &[String],
         named_jobless: Option<&str>,
         settings: &Settings,
         running: NodeJobs,
+        output: &mut Output<'_>,
     ) -> Result<Self, Error> {
         let choice = if named_jobless.is_some() {
             Choice::Named
@@ -47,15 +54,31 @@ impl<'a> Trial<'a> {
             Choice::Picked
         };
         let jobless = find_jobless_user(named_jobless, users, settings, &running)?;
-        let mut questions = Vec::new();
-        for user in users {
-            questions.push(Question::ask(service, user, Expected::Admitted)?);
+        if users.contains(&jobless) {
+            let why = "is to get in, and is named by --without-job too";
+            return Err(Error::failed("try", jobless, why));
         }
-        let expected = Expected::NotNewlyAdmitted(choice);
-        questions.push(Question::ask(service, &jobless, expected)?);
-        questions.push(Question::ask(service, "root", Expected::NotNewlyRefused)?);
+        let mut people: Vec<(&str, Expected)> = Vec::new();
+        let users = users.iter().map(|user| (user.as_str(), Expected::Admitted));
+        let others = [
+            (jobless.as_str(), Expected::NotNewlyAdmitted(choice)),
+            ("root", Expected::NotNewlyRefused),
+        ];
+        for (user, expected) in users.chain(others) {
+            if people.iter().all(|(other, _)| *other != user) {
+                people.push((user, expected));
+            }
+        }
+        let names: Vec<&str> = people.iter().map(|(user, _)| *user).collect();
+        for text in describe_memories(stack, &names)? {
+            output.warn(format_args!("warning: {text}"));
+        }
+        let mut questions = Vec::new();
+        for (user, expected) in people {
+            questions.push(Question::ask(&stack.service, user, expected, change)?);
+        }
         Ok(Self {
-            service,
+            service: &stack.service,
             questions,
             running,
         })
@@ -69,13 +92,8 @@ impl<'a> Trial<'a> {
         let mut faults = Vec::new();
         for question in &self.questions {
             let user = &question.user;
-            let cgroup = if question.expected == Expected::Admitted {
-                self.open_session(user, output)
-            } else {
-                None
-            };
-            let now = match ask_account(self.service, user) {
-                Ok(now) => now,
+            let (now, cgroup) = match self.ask_now(question, output) {
+                Ok(answer) => answer,
                 Err(error) => {
                     faults.push(error.to_string());
                     continue;
@@ -93,15 +111,18 @@ impl<'a> Trial<'a> {
         Ok(faults.is_empty())
     }
 
-    /// Runs the stack for a user, as a login would. Returns the cgroup of the session; `None` if there is none.
-    fn open_session(&self, user: &str, output: &mut Output<'_>) -> Option<String> {
-        match run_stack_for(self.service, user, output) {
-            Ok(cgroup) => cgroup,
-            Err(error) => {
-                output.warn(format_args!("run the stack: {error}"));
-                None
-            }
+    /// Asks the stack, as it is now, about a user: runs all of it for one who should get in, as a login would. Returns
+    /// the answer of the account phase, and the cgroup of the session. It fails with [`Error::Failed`] without an answer.
+    fn ask_now(
+        &self,
+        question: &Question,
+        output: &mut Output<'_>,
+    ) -> Result<(Answer, Option<String>), Error> {
+        if question.expected == Expected::Admitted {
+            let run = run_stack_for(self.service, &question.user, output)?;
+            return Ok((run.account, run.cgroup));
         }
+        Ok((ask_account(self.service, &question.user)?, None))
     }
 
     /// Judges the answer about a user, and the cgroup of the session of a user who should get in.
@@ -215,7 +236,7 @@ mod tests {
         let question = Question {
             user: "root".to_owned(),
             expected: Expected::Admitted,
-            before: Answer::Admitted,
+            before: Some(Answer::Admitted),
         };
         let fault = |owner: u32, cgroup: Option<&str>| {
             trial(owner)

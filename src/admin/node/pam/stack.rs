@@ -96,7 +96,11 @@ impl<'a> Stack<'a> {
     /// # Errors
     ///
     /// [`Error::Failed`] for a stack that cannot be read.
-    pub(super) fn read_entries(&self, group: Group, text: &[u8]) -> Result<Vec<Entry>, Error> {
+    pub(in crate::node) fn read_entries(
+        &self,
+        group: Group,
+        text: &[u8],
+    ) -> Result<Vec<Entry>, Error> {
         let instead = Some((self.path.as_path(), text));
         read_entries_with(self.root, &self.service, group, instead).map_err(|why| self.refusal(why))
     }
@@ -147,10 +151,6 @@ impl<'a> Stack<'a> {
         Ok(true)
     }
 
-    /// Finds the files of the modules that the old text calls in lines which are commented out in `new`. A module
-    /// that no folder has gets the path in the usual folder; one with `$` in its name is left out.
-    ///
-    /// # Errors
     /// Whether a line keeps users without a job out if the file has this text. It fails with [`Error::Failed`] for a
     /// stack that cannot be read.
     pub(super) fn has_judge(&self, text: &[u8]) -> Result<bool, Error> {
@@ -162,6 +162,10 @@ impl<'a> Stack<'a> {
         Ok(false)
     }
 
+    /// Finds the files of the modules that the old text calls in lines which are commented out in `new`. A module
+    /// that no folder has gets the path in the usual folder; one with `$` in its name is left out.
+    ///
+    /// # Errors
     ///
     /// [`Error::Failed`] for a text that ends within a line.
     pub(in crate::node) fn replaced_modules(&self, new: &[u8]) -> Result<Vec<PathBuf>, Error> {
