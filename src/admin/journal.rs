@@ -1,8 +1,10 @@
 //! Reads the module's lines from the log: from the journal, or from a file of a syslog daemon. A cursor
-//! continues where the last reader stopped. Of the journal's last part, the lines of sshd that admit a user are read too.
+//! continues where the last reader stopped; what the module answers to a trial is of no login, and left out. Of the
+//! journal's last part, the lines of sshd that admit a user are read too.
 
 use super::accounts::run_as_helper;
 use crate::error::Error;
+use kernel::log::{self, Line, Severity};
 use protocol::{Decision, Phase};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -126,7 +128,63 @@ fn unquote(text: &str) -> (String, &str) {
     (value, chars.as_str())
 }
 
-/// Calls `each` for every line of the module behind the cursor `from`, in the file or, without one, in the
+/// The key of the lines around a question of `enable --try`.
+const TRY_KEY: &str = "try";
+const TRY_BEGIN: &str = "begin";
+const TRY_END: &str = "end";
+/// Maximum decisions of the module on one question: one for each phase.
+const TRY_DECISIONS_MAX: u8 = 2;
+
+/// Logs that `ask`, which is called between two lines, asks a stack about this user: the module logs its decision as it
+/// does at a login.
+pub(super) fn log_question<T>(service: &str, user: &str, ask: impl FnOnce() -> T) -> T {
+    let write = |word: &str| {
+        let line = Line::new(Severity::Info)
+            .with("user", user)
+            .with(TRY_KEY, word);
+        let prefix = format!("{MESSAGE_PREFIX}{service}:try): ");
+        log::write(&[line], Severity::Info, "job-adopt", &prefix);
+    };
+    write(TRY_BEGIN);
+    let answer = ask();
+    write(TRY_END);
+    answer
+}
+
+/// The questions of trials in a log that have no end yet: for each user the decisions that may still follow. A trial
+/// that was killed hides no more than these.
+#[derive(Debug, Default)]
+struct Questions(BTreeMap<String, u8>);
+
+impl Questions {
+    /// Returns whether the entry is of a login. One of a trial's question is counted.
+    fn is_login(&mut self, entry: &LogEntry) -> bool {
+        let user = entry.get("user");
+        match entry.get(TRY_KEY) {
+            TRY_BEGIN => {
+                self.0.insert(user.to_owned(), TRY_DECISIONS_MAX);
+                return false;
+            }
+            TRY_END => {
+                self.0.remove(user);
+                return false;
+            }
+            _ => {}
+        }
+        let Some(left) = self.0.get_mut(user) else {
+            return true;
+        };
+        if entry.phase().is_some() {
+            *left -= 1;
+            if *left == 0 {
+                self.0.remove(user);
+            }
+        }
+        false
+    }
+}
+
+/// Calls `each` for every line of the module on a login behind the cursor `from`, in the file or, without one, in the
 /// journal. Returns the cursor behind the last line; `None` for an empty journal. Without a cursor, or with
 /// one of the other kind of log, it begins with this boot's part of the journal, or at the file's start.
 ///
@@ -138,6 +196,12 @@ pub(super) fn read(
     from: Option<&Cursor>,
     each: &mut dyn FnMut(LogEntry),
 ) -> Result<Option<Cursor>, Error> {
+    let mut questions = Questions::default();
+    let each = &mut |entry: LogEntry| {
+        if questions.is_login(&entry) {
+            each(entry);
+        }
+    };
     match (file, from) {
         (None, Some(Cursor::Journal(cursor))) => read_journal(Some(cursor), each),
         (None, _) => read_journal(None, each),
@@ -523,5 +587,34 @@ mod tests {
         fs::write(&path, &line("5")[..line("5").len()]).unwrap();
         fs::write(&path, "x\n").unwrap();
         assert_eq!(ids(&path, Some(&end)).0, [""; 0]);
+    }
+
+    /// They are written by the module, in a process of the command, as at a login.
+    #[test]
+    fn questions_of_a_trial_are_no_logins() {
+        let decision = |user: &str, job: u8| {
+            format!("{HEAD}decision=observe job={job} user={user} phase=account would=adopt\n")
+        };
+        let question = |user: &str, word: &str| {
+            format!(
+                "Nov 22 23:00:00 n job-adopt[2]: pam_job_adopt(sshd:try): user={user} try={word}\n"
+            )
+        };
+        let text = [
+            decision("a", 1),
+            question("a", "begin"),
+            decision("a", 2),
+            decision("b", 3),
+            question("a", "end"),
+            decision("a", 4),
+            // A killed trial writes no end.
+            question("b", "begin"),
+            decision("b", 5),
+            decision("b", 6),
+            decision("b", 7),
+        ];
+        let scratch = Scratch::new();
+        let path = scratch.file("auth.log", &text.concat());
+        assert_eq!(ids(&path, None).0, ["1", "3", "4", "7"]);
     }
 }

@@ -251,6 +251,14 @@ mod tests {
             only_exempt,
             (0, "logins: 1, agreed: 1, differed: 0\n".to_owned())
         );
+        // Theirs refuses one.
+        let (status, refused) =
+            compare(&[&exempt("account"), &exempt("session"), &exempt("account")]);
+        assert_eq!(status, 1);
+        assert!(
+            refused.starts_with("logins: 2, agreed: 1, differed: 1\n"),
+            "{refused}"
+        );
         assert_eq!(compare(&["adopt code=JA00 user=a phase=session"]).0, 3);
     }
 

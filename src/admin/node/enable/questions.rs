@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
+use crate::journal::log_question;
 use crate::output::Output;
 use crate::sys::pam::{Phase, Transaction};
 use helper::printable;
@@ -132,9 +133,10 @@ impl std::fmt::Display for Answer {
 ///
 /// [`Error::Failed`] if there is no answer.
 pub(super) fn ask_account(service: &str, user: &str) -> Result<Answer, Error> {
-    let status = transient_command("--account", service, user)
-        .and_then(|mut command| command.status())
-        .map_err(|error| Error::failed("ask the stack about", user, error))?;
+    let status = log_question(service, user, || {
+        transient_command("--account", service, user).and_then(|mut command| command.status())
+    })
+    .map_err(|error| Error::failed("ask the stack about", user, error))?;
     match status.code() {
         Some(code) if code == i32::from(EXIT_ADMITTED) => Ok(Answer::Admitted),
         Some(code) if code == i32::from(EXIT_REFUSED) => Ok(Answer::Refused),
@@ -201,9 +203,11 @@ pub(super) fn run_stack_for(
     output: &mut Output<'_>,
 ) -> Result<StackRun, Error> {
     let failed = |cause: &dyn std::fmt::Display| Error::failed("run the stack for", user, cause);
-    let done = transient_command("--inside", service, user)
-        .and_then(|mut command| command.stderr(Stdio::inherit()).output())
-        .map_err(|error| failed(&error))?;
+    let done = log_question(service, user, || {
+        transient_command("--inside", service, user)
+            .and_then(|mut command| command.stderr(Stdio::inherit()).output())
+    })
+    .map_err(|error| failed(&error))?;
     output.out.write_all(&done.stdout)?;
     let report = String::from_utf8_lossy(&done.stdout);
     let mut run = StackRun::parse(&report, user).ok_or_else(|| failed(&done.status))?;
