@@ -182,3 +182,26 @@ fn unresolvable_name_writes_nothing() {
         assert_eq!(before, after);
     });
 }
+
+/// They name operators once, who then have no GPU outside of jobs.
+#[test]
+fn closed_slices_of_those_whom_the_lines_exempt_are_named() {
+    on_node(|node| {
+        let arguments = "exempt_groups=ops exempt_uids=0,1003";
+        let enable = ["enable", "--arguments", arguments];
+        let groups = "warning: exempt_groups=ops of our lines: they log in without a job, and their slices open no GPU; \
+                      to open these too, write exempt_groups = ops into /etc/security/job_adopt.conf and run this again\n";
+        let uids = "write exempt_uids = 1003 into";
+        // Nothing closes there.
+        let only_lines = [&enable[..], &["--only", "pam"]].concat();
+        node.job_adopt(&only_lines).ok().omits("of our lines");
+        for _ in ["change", "no change"] {
+            let outcome = node.job_adopt(&enable).ok();
+            assert!(outcome.stderr.contains(groups), "{outcome}");
+            assert!(outcome.stderr.contains(uids), "{outcome}");
+        }
+        node.configure("exempt_groups = ops\nexempt_uids = 1003\n");
+        node.job_adopt(&enable).ok().omits("of our lines");
+        assert!(node.exists("/etc/systemd/system/user-1003.slice.d/job-adopt.conf"));
+    });
+}

@@ -13,8 +13,8 @@ use super::pam::{Door, LineOptions, LinesPlan, Stack, plan_lines, read_conf_argu
 use super::part::{Part, PlaceOptions};
 use super::slice_opening::{find_filtered_slices, open_slices, open_slices_of, report_opened};
 use super::slices::{
-    BUS_POLICY_PATH, build_drop_ins, closed_drop_in_path, plan_bus_policy, plan_drop_ins,
-    plan_opening,
+    BUS_POLICY_PATH, build_drop_ins, closed_drop_in_path, describe_closed_exemptions,
+    plan_bus_policy, plan_drop_ins, plan_opening,
 };
 use super::use_mount::{MOUNT_UNIT, find_unit, plan_link};
 use super::{file_change::at, systemd};
@@ -129,7 +129,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         let plan = NodePlan::new(options, output)?;
         plan.describe(output)?;
         writeln!(output.out, "{}", plan.describe_dry_run())?;
-        plan.warn_of_missing(output);
+        plan.warn_of_doubts(output);
         return Ok(EXIT_FINE);
     }
     require_root("change the node")?;
@@ -184,7 +184,7 @@ fn set_up(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
         } else {
             EXIT_FINE
         };
-        plan.warn_of_missing(output);
+        plan.warn_of_doubts(output);
         return Ok(status);
     }
     let status = match options.length {
@@ -192,7 +192,7 @@ fn set_up(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
         None => make_change(&plan, output),
     }?;
     // Once more, below all else.
-    plan.warn_of_missing(output);
+    plan.warn_of_doubts(output);
     Ok(status)
 }
 
@@ -201,8 +201,8 @@ struct NodePlan<'a> {
     change: Change,
     /// `None` if the options leave the PAM stack out.
     lines: Option<PlannedLines<'a>>,
-    /// The exempt users and groups that do not exist.
-    missing: Vec<String>,
+    /// What the admin may have meant otherwise: exempt users and groups that do not exist, or whose slices close.
+    doubts: Vec<String>,
     /// The uids whose slices stay open, each with the reason; none if the change leaves slices as they are.
     exempt: BTreeMap<u32, String>,
     is_trial: bool,
@@ -244,7 +244,7 @@ impl<'a> NodePlan<'a> {
         } else {
             None
         };
-        let missing = describe_missing(settings, config.as_ref(), root);
+        let mut doubts = describe_missing(settings, config.as_ref(), root);
         let is_observing = lines.as_ref().is_some_and(|lines| lines.settings.observe);
         // Why logins stay outside of jobs, if they do: closed slices and the bus policy would take their devices and
         // their containers.
@@ -277,6 +277,9 @@ impl<'a> NodePlan<'a> {
         let has_bus = is_meant(Part::Bus);
         let mut exempt = BTreeMap::new();
         if let Some(config) = config.filter(|_| is_closing) {
+            if let Some(settings) = settings {
+                doubts.extend(describe_closed_exemptions(settings, &config));
+            }
             let resolver = Resolver::new(Tree::host(), config.devices.clone());
             let drop_ins = build_drop_ins(&config, &resolver, output)?;
             change.add(Part::Slices, plan_drop_ins(root, &drop_ins)?);
@@ -308,7 +311,7 @@ impl<'a> NodePlan<'a> {
         Ok(Self {
             change,
             lines,
-            missing,
+            doubts,
             exempt,
             is_trial: options.length.is_some(),
         })
@@ -331,11 +334,11 @@ impl<'a> NodePlan<'a> {
         Ok(output.out.flush()?)
     }
 
-    /// Warns of exempt users and groups that do not exist: a misspelt name would lock operators out.
-    fn warn_of_missing(&self, output: &mut Output<'_>) {
+    /// Warns of what would lock operators out, or take their devices.
+    fn warn_of_doubts(&self, output: &mut Output<'_>) {
         // Standard error has no buffer, and the admin reads both.
         let _ = output.out.flush();
-        for text in &self.missing {
+        for text in &self.doubts {
             output.warn(format_args!("warning: {text}"));
         }
     }
@@ -407,7 +410,7 @@ fn read_config(options: &Options, settings: Option<&Settings>) -> Result<Config,
 fn make_change(plan: &NodePlan<'_>, output: &mut Output<'_>) -> Result<u8, Error> {
     plan.describe(output)?;
     plan.warn_of_penalties(output);
-    plan.warn_of_missing(output);
+    plan.warn_of_doubts(output);
     plan.save_original()?;
     let pending = plan.change.begin(None, output)?;
     let made = plan
@@ -466,7 +469,7 @@ fn try_change(
     let trial = begin_trial(lines, change, options, output)?;
     plan.describe(output)?;
     plan.warn_of_penalties(output);
-    plan.warn_of_missing(output);
+    plan.warn_of_doubts(output);
     plan.save_original()?;
     let mut pending = plan.change.begin(Some(length), output)?;
     match carry_out_try(plan, &mut pending, &trial, output) {
@@ -496,7 +499,7 @@ fn try_change(
     Ok(EXIT_FINE)
 }
 
-/// Asks the stack, as it is now, about the users of a trial. It fails with [`Error::Failed`] for a user who does not
+/// Asks the stack, as it is now, about the users of a trial, if the trial changes it. It fails with [`Error::Failed`] for a user who does not
 /// exist, if no user without a job is found, and without an answer.
 fn begin_trial<'a>(
     lines: &'a PlannedLines<'_>,

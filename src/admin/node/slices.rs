@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::output::Output;
 use helper::Config;
 use helper::devices::Resolver;
+use module::Settings;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -53,6 +54,29 @@ pub(super) fn build_drop_ins(
         );
     }
     Ok(files)
+}
+
+/// Describes the users whom our lines let in without a job and whose slices close all the same: a drop-in for an account
+/// is written by the configuration alone, in which the group's members are listed.
+pub(super) fn describe_closed_exemptions(settings: &Settings, config: &Config) -> Vec<String> {
+    let mut texts = Vec::new();
+    let mut describe = |key: &str, names: Vec<String>| {
+        if !names.is_empty() {
+            let names = names.join(", ");
+            texts.push(format!(
+                "{key}={names} of our lines: they log in without a job, and their slices open no GPU; to open these too, \
+                 write {key} = {names} into {} and run this again",
+                settings.conf
+            ));
+        }
+    };
+    let groups = settings.exempt_groups.iter();
+    let groups = groups.filter(|group| !config.exempt_groups.contains(group));
+    describe("exempt_groups", groups.cloned().collect());
+    let uids = settings.exempt_uids.iter();
+    let uids = uids.filter(|uid| **uid != 0 && !config.exempt_uids.contains(uid));
+    describe("exempt_uids", uids.map(u32::to_string).collect());
+    texts
 }
 
 /// Spells the devices of `always_allowed` as lines for systemd, below a comment. It warns of an entry that is skipped,
