@@ -32,6 +32,7 @@ mod sources;
 pub(super) mod sshd;
 mod sshd_command;
 mod sshd_config;
+mod sshd_match;
 pub(super) mod stack;
 mod startups;
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::server_process::{ServerProcess, process_object};
 use super::site::{Site, root_processes, shares_namespace};
 use super::sshd_command::{config_file, find_socket_command, read_command};
 use super::sshd_config::ConfigFiles;
+use super::sshd_match::judge_match_blocks;
 use super::startups::Startups;
 use super::trusted_file::{require_trusted, trust_remedy};
 use crate::accounts::{find_user, read_uid_min};
@@ -347,6 +348,7 @@ impl Server {
                 }
             });
         }
+        findings.extend(judge_match_blocks(&self.files, Path::new("/"), service));
         findings.extend(self.judge_startups(configuration));
         findings
     }

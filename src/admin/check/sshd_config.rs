@@ -20,25 +20,29 @@ const FILES_MAX: usize = 256;
 pub(super) struct ConfigFiles {
     /// Its files, and the folders that `Include` takes files from.
     sources: Vec<PathBuf>,
-    /// Each line that sets a key outside of `Match`, in the order in which sshd reads them: the first one
-    /// of a key counts.
+    /// Each line that sets a key, in the order in which sshd reads them: outside of `Match` the first one of a key
+    /// counts.
     lines: Vec<ConfigLine>,
 }
 
+/// A line that sets a key.
 #[derive(Debug)]
-struct ConfigLine {
+pub(super) struct ConfigLine {
     /// In lower case.
     key: String,
-    place: FileLine,
+    pub(super) value: String,
+    pub(super) place: FileLine,
     /// As it is in the file.
     text: String,
+    /// The criteria of the blocks of `Match` that the line is in; `None` if it holds for all connections.
+    criteria: Option<String>,
 }
 
 impl ConfigFiles {
     /// Reads a configuration. A file that cannot be read has no lines; sshd reports it.
     pub(super) fn read(file: &Path) -> Self {
         let mut files = Self::default();
-        files.add(file, 0);
+        files.add(file, 0, None);
         files
     }
 
@@ -50,8 +54,17 @@ impl ConfigFiles {
 
     /// Finds the line that decides about a key, as [`Self::find_line`] does, and its text.
     pub(super) fn find_place(&self, key: &str) -> Option<(&FileLine, &str)> {
-        let line = self.lines.iter().find(|line| line.key == key)?;
+        let mut lines = self.lines.iter();
+        let line = lines.find(|line| line.key == key && line.criteria.is_none())?;
         Some((&line.place, &line.text))
+    }
+
+    /// Lists the lines that set a key in a block of `Match`, each with the criteria of its block.
+    pub(super) fn list_in_match(&self, key: &str) -> Vec<(&str, &ConfigLine)> {
+        let lines = self.lines.iter().filter(|line| line.key == key);
+        lines
+            .filter_map(|line| Some((line.criteria.as_deref()?, line)))
+            .collect()
     }
 
     /// Finds the first file or folder that was changed after this time, in seconds and nanoseconds; `None` if
@@ -63,35 +76,38 @@ impl ConfigFiles {
         })
     }
 
-    /// Adds the lines of a file, and at each `Include` those of the files that it includes. Lines in a
-    /// `Match` block, which ends with its file at the latest, are left out, and so are those of files that it
-    /// includes. `depth` counts the files that include this one: past [`DEPTH_MAX`], or after [`FILES_MAX`]
-    /// files, nothing is added.
-    fn add(&mut self, file: &Path, depth: usize) {
+    /// Adds the lines of a file, and at each `Include` those of the files that it includes. A `Match` block ends with
+    /// its file at the latest, and holds for the files that it includes: `outer` has the criteria around this file.
+    /// `depth` counts the files that include this one: past [`DEPTH_MAX`], or after [`FILES_MAX`] files, nothing is
+    /// added.
+    fn add(&mut self, file: &Path, depth: usize, outer: Option<&str>) {
         if depth > DEPTH_MAX || self.sources.len() >= FILES_MAX {
             return;
         }
         self.sources.push(file.to_owned());
         let text = read_regular(file).unwrap_or_default();
-        let mut is_in_match = false;
+        let mut criteria = outer.map(str::to_owned);
         for (number, line) in (1..).zip(String::from_utf8_lossy(&text).lines()) {
             let Some((key, values)) = split_line(line) else {
                 continue;
             };
             match key.as_str() {
                 "include" => {
-                    let lines_before = self.lines.len();
                     for pattern in values {
-                        self.add_included(&pattern, depth);
-                    }
-                    if is_in_match {
-                        self.lines.truncate(lines_before);
+                        self.add_included(&pattern, depth, criteria.as_deref());
                     }
                 }
-                "match" => is_in_match = true,
-                _ if is_in_match => {}
+                "match" => {
+                    let block = values.join(" ");
+                    criteria = Some(match outer {
+                        Some(outer) => format!("{outer} and {block}"),
+                        None => block,
+                    });
+                }
                 _ => self.lines.push(ConfigLine {
                     key,
+                    value: values.join(" "),
+                    criteria: criteria.clone(),
                     place: FileLine {
                         file: file.to_owned(),
                         line: number,
@@ -104,7 +120,7 @@ impl ConfigFiles {
 
     /// Adds the files that a pattern names, in the order of their names. Only its last part may have
     /// wildcards.
-    fn add_included(&mut self, pattern: &str, depth: usize) {
+    fn add_included(&mut self, pattern: &str, depth: usize, criteria: Option<&str>) {
         // sshd takes relative names from its own folder, whatever file includes them.
         let path = Path::new("/etc/ssh").join(pattern);
         let (Some(folder), Some(last)) = (path.parent(), path.file_name()) else {
@@ -112,7 +128,7 @@ impl ConfigFiles {
         };
         let last_pattern = last.to_string_lossy();
         if !last_pattern.contains(['*', '?']) {
-            return self.add(&path, depth + 1);
+            return self.add(&path, depth + 1, criteria);
         }
         self.sources.push(folder.to_owned());
         let mut names: Vec<String> = fs::read_dir(folder)
@@ -124,7 +140,7 @@ impl ConfigFiles {
             .collect();
         names.sort();
         for name in names {
-            self.add(&folder.join(name), depth + 1);
+            self.add(&folder.join(name), depth + 1, criteria);
         }
     }
 }
