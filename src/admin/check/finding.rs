@@ -65,6 +65,7 @@ string_enum! {
         SlurmPrologFlags = "slurm-prolog-flags",
         SlurmCgroups = "slurm-cgroups",
         SlurmDevices = "slurm-devices",
+        SlurmNamespace = "slurm-namespace",
         FluxAccount = "flux-account",
         FluxLinger = "flux-linger",
         FluxExec = "flux-exec",

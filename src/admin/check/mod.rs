@@ -28,6 +28,7 @@ mod server_process;
 mod site;
 pub(crate) mod slices;
 mod slurm;
+mod slurm_namespace;
 mod sources;
 pub(super) mod sshd;
 mod sshd_command;

@@ -5,6 +5,7 @@ use super::file_edit::FileEdit;
 use super::finding::{Check, Finding, Severity};
 use super::remedy::Remedy;
 use super::site::{Site, root_processes};
+use super::slurm_namespace::JobNamespaces;
 use super::sources::{find_other_slurm_conf, name_slurm_conf};
 use super::trusted_file::trust_remedy;
 use helper::SlurmDevices;
@@ -26,6 +27,8 @@ const RESTART: &str = "systemctl restart slurmd";
 #[derive(Debug)]
 pub(super) struct SlurmFacts {
     conf: Result<SlurmConf, ConfError>,
+    /// `None` without the plugin that makes namespaces by a file of its own.
+    namespaces: Option<JobNamespaces>,
     /// Slurm's files were looked for, with the rights of the helper.
     was_read: bool,
     /// Slurm is a source of jobs.
@@ -80,6 +83,10 @@ impl SlurmFacts {
             } else {
                 None
             },
+            namespaces: conf.as_ref().ok().and_then(|conf| {
+                let keys = ["NamespaceType", "JobContainerType"];
+                JobNamespaces::read(site, keys.into_iter().find_map(|key| conf.value(key)))
+            }),
             conf,
             was_read,
             is_source: site.config.sources.contains(&SourceName::Slurm),
@@ -117,6 +124,7 @@ impl SlurmFacts {
                 let mut findings = vec![judge_prolog_flags(conf)];
                 findings.extend(judge_cgroups(conf));
                 findings.push(self.judge_devices(conf));
+                findings.extend(self.namespaces.iter().map(JobNamespaces::finding));
                 findings
             }
             Err(ConfError::MissingSlurmConf) if self.runs && !self.has_spool => {

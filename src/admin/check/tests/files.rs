@@ -361,6 +361,36 @@ fn slurm_must_make_extern_step_and_confine_devices() {
     assert_eq!(missing.remedy.command(), "");
 }
 
+/// Every login to a job in a user namespace is refused.
+#[test]
+fn user_namespace_of_slurm_jobs_is_named() {
+    let slurm = |plugin: &str, settings: &str| {
+        let conf = format!(
+            "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\nPrologFlags=Contain\n{plugin}\n"
+        );
+        TestSite::new()
+            .file("etc/slurm/slurm.conf", &conf)
+            .file("etc/slurm/cgroup.conf", "ConstrainDevices=yes\n")
+            .file("etc/slurm/namespace.yaml", settings)
+    };
+    let linux = "NamespaceType=namespace/linux";
+    let user = "defaults:\n  clone_ns_flags:\n    - \"CLONE_NEWPID\"\n    - \"clone_newuser\"\n";
+    let site = slurm(linux, user);
+    site.assert_bad(&["Error slurm-namespace namespace.yaml:4"]);
+    site.assert_mentions("JA07");
+    slurm("JobContainerType=namespace/linux", user)
+        .assert_bad(&["Error slurm-namespace namespace.yaml:4"]);
+    let nodes = "node_confs:\n- nodes: [n1]\n  options: {clone_ns_flags: CLONE_NEWUSER}\n";
+    slurm(linux, nodes).assert_bad(&["Warning slurm-namespace namespace.yaml:3"]);
+    slurm(
+        linux,
+        "defaults:\n  clone_ns_flags: CLONE_NEWPID # CLONE_NEWUSER\n",
+    )
+    .assert_bad(&[]);
+    slurm("NamespaceType=namespace/tmpfs", user).assert_bad(&[]);
+    slurm("", user).assert_bad(&[]);
+}
+
 #[test]
 fn flux_account_must_linger_and_jobs_must_run_in_units() {
     let exec = "[ exec ]\nimp = \"/usr/libexec/flux/flux-imp\"\nservice = 'sdexec'\n";
