@@ -112,6 +112,7 @@ string_enum! {
         BusClosed = "bus-closed",
         CronClosed = "cron-closed",
         UsersOutsideJobs = "users-outside-jobs",
+        SeveralJobs = "several-jobs",
         HelperLeft = "helper-left",
     }
 }

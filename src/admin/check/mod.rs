@@ -25,6 +25,7 @@ mod registry;
 mod remedy;
 mod resctrl;
 mod server_process;
+mod several_jobs;
 mod site;
 pub(crate) mod slices;
 mod slurm;
@@ -60,6 +61,7 @@ use protocol::SourceName;
 use refusals::RefusalFacts;
 use registry::RegistryFacts;
 use resctrl::ResctrlFacts;
+use several_jobs::SeveralJobsFacts;
 use site::Site;
 use slices::SliceFacts;
 use slurm::SlurmFacts;
@@ -185,6 +187,7 @@ struct NodeFacts {
     kernel: KernelFacts,
     slices: SliceFacts,
     users: UserFacts,
+    several_jobs: SeveralJobsFacts,
     flux_units: FluxUnitFacts,
 }
 
@@ -199,6 +202,7 @@ impl NodeFacts {
             kernel: KernelFacts::read(site),
             slices: SliceFacts::read(site),
             users: UserFacts::read(site),
+            several_jobs: SeveralJobsFacts::read(site),
             flux_units: FluxUnitFacts::read(site),
         }
     }
@@ -213,6 +217,7 @@ impl NodeFacts {
         findings.extend(self.slices.findings());
         findings.extend(self.mounts.judge_use_mount());
         findings.extend(self.users.findings());
+        findings.extend(self.several_jobs.findings());
         findings.extend(self.flux_units.findings());
         findings
     }
