@@ -31,6 +31,7 @@ mod crowd;
 mod deadline;
 mod death;
 mod devices;
+mod doubts;
 mod elf;
 mod ending;
 mod enter;

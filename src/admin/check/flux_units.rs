@@ -30,14 +30,17 @@ impl FluxUnitFacts {
             return Self::default();
         }
         // The check of the sources reports why Flux cannot be queried.
-        let Ok((jobs, _)) = query_scheduler(SourceName::Flux, &site.config) else {
+        let Ok(found) = query_scheduler(SourceName::Flux, &site.config) else {
             return Self::default();
         };
         // Every job of Flux is placed in a unit.
-        let paths = jobs.into_iter().filter_map(|(_, job)| match job.placement {
-            Placement::Unit { path, .. } => Some(path),
-            _ => None,
-        });
+        let paths = found
+            .jobs
+            .into_iter()
+            .filter_map(|(_, job)| match job.placement {
+                Placement::Unit { path, .. } => Some(path),
+                _ => None,
+            });
         let units = paths.filter_map(|path| {
             let has_filter = has_own_filter(&path);
             Unit::new(path, has_filter)

@@ -14,7 +14,7 @@ use clap::Args;
 use helper::devices::Resolver;
 use helper::jobs::Job;
 use helper::jobs::records::{LoginTarget, ReadError, Record};
-use helper::jobs::sources::SourceError;
+use helper::jobs::sources::{JobsOfUsers, SourceError};
 use helper::node::Tree;
 use helper::{Config, contain_by_record, printable};
 use kernel::bpf::{self, AttachTarget};
@@ -405,7 +405,11 @@ fn add_scheduler_jobs(
     config: &Config,
     output: &mut Output<'_>,
 ) -> bool {
-    let (running, report) = match query_scheduler(source, config) {
+    let JobsOfUsers {
+        jobs: running,
+        doubts,
+        ..
+    } = match query_scheduler(source, config) {
         Ok(result) => result,
         Err(SourceError::Absent(_) | SourceError::Unused(_)) => return true,
         Err(error) => {
@@ -425,10 +429,15 @@ fn add_scheduler_jobs(
         listed.merge_scheduler_job(&job);
         jobs.push(listed);
     }
-    for doubt in report.broken.iter().chain(&report.silent) {
-        output.warn(doubt);
+    // A list of one user's jobs misses only what may be that user's.
+    let mut is_complete = true;
+    for doubt in doubts {
+        if user.is_none_or(|selected| doubt.owners.include(selected)) {
+            output.warn(doubt.cause);
+            is_complete = false;
+        }
     }
-    report.broken.is_empty() && report.silent.is_empty()
+    is_complete
 }
 
 #[cfg(test)]

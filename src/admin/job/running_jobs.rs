@@ -7,7 +7,9 @@ use crate::output::Output;
 use crate::process::Process;
 use helper::jobs::Job;
 use helper::jobs::records::{LoginTarget, ReadError, Record, Registry};
-use helper::jobs::sources::{self, FluxSource, SlurmSource, SourceError};
+use helper::jobs::sources::{
+    AskedDaemons, FluxSource, JobsOfUsers, SlurmSource, Sought, SourceError,
+};
 use helper::node::Tree;
 use helper::slurm_conf::SlurmConfSearch;
 use helper::{Config, Deadline};
@@ -22,8 +24,7 @@ use std::time::{Duration, Instant};
 /// Longest query of Slurm's daemons, and longest walk through Flux's units.
 pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Queries the running jobs of a scheduler, with a report of jobs that may be missing. The registry is no
-/// scheduler and has none.
+/// Queries the running jobs of a scheduler, of all users. The registry is no scheduler and has none.
 ///
 /// # Errors
 ///
@@ -31,15 +32,31 @@ pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) fn query_scheduler(
     source: SourceName,
     config: &Config,
-) -> Result<(Vec<(u32, Job)>, sources::SourceReport), SourceError> {
+) -> Result<JobsOfUsers, SourceError> {
+    query_scheduler_for(source, config, Sought::All, &mut AskedDaemons::default())
+}
+
+/// Queries the running jobs of a scheduler, as far as those who are sought may have one. `asked` has what earlier
+/// queries of the same call have found out.
+///
+/// # Errors
+///
+/// As [`query_scheduler`].
+pub(super) fn query_scheduler_for(
+    source: SourceName,
+    config: &Config,
+    sought: Sought<'_>,
+    asked: &mut AskedDaemons,
+) -> Result<JobsOfUsers, SourceError> {
     let deadline = Deadline::after(QUERY_TIMEOUT);
     match source {
-        SourceName::Registry => Ok(Default::default()),
+        SourceName::Registry => Ok(JobsOfUsers::default()),
         SourceName::Slurm => {
             let devices = config.devices.clone();
             let slurm_conf = SlurmConfSearch::new(Tree::host(), devices.slurm_conf);
             SlurmSource::new(slurm_conf, devices.node_name, config.slurm_spool.clone())
-                .jobs_of_all_users(deadline)
+                .with_records(config.registry.clone())
+                .jobs_of_users(sought, asked, deadline)
         }
         SourceName::Flux => {
             let mount = Mount::open().map_err(|error| SourceError::Failed(error.to_string()))?;
@@ -101,10 +118,11 @@ pub(crate) fn query_schedulers(config: &Config) -> Known<(u32, Job)> {
     };
     for source in &config.sources {
         match query_scheduler(*source, config) {
-            Ok((running, report)) => {
-                known.all.extend(running);
-                known.doubts.extend(report.broken);
-                known.doubts.extend(report.silent);
+            Ok(found) => {
+                known.all.extend(found.jobs);
+                known
+                    .doubts
+                    .extend(found.doubts.into_iter().map(|doubt| doubt.cause));
             }
             Err(SourceError::Absent(_) | SourceError::Unused(_)) => {}
             Err(error) => known.doubts.push(format!("{}: {error}", source.as_str())),

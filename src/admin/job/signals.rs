@@ -43,7 +43,7 @@ pub(crate) struct StopAndKill {
 /// stopped process starts no other that could escape. At the deadline all that were found last are killed, also new
 /// ones, so that a process which starts others without end protects none.
 pub(crate) fn stop_then_kill(
-    find: impl Fn(&BTreeSet<Identity>) -> Result<Vec<Identity>, Error>,
+    mut find: impl FnMut(&BTreeSet<Identity>) -> Result<Vec<Identity>, Error>,
     deadline: Instant,
 ) -> StopAndKill {
     let mut stopped = BTreeSet::new();

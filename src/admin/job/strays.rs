@@ -20,6 +20,7 @@ use crate::process::Identity;
 use clap::Args;
 use devices::find_refused_devices;
 use helper::devices::Resolver;
+use helper::jobs::sources::AskedDaemons;
 use helper::node::Tree;
 use helper::{Config, printable};
 use keeper::survivors::describe_unkillable;
@@ -72,15 +73,16 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         .map(accounts::resolve_uid)
         .transpose()?;
     let user = options.uid.or(named);
+    let mut search = StraySearch::new(&config, user);
     let mut ended = 0;
     if options.kill {
         require_root("end strays")?;
         require_adoption(&config).map_err(|why| Error::failed("end", "strays", why))?;
-        ended = end_strays(&config, user)?;
+        ended = search.end_strays()?;
     }
-    let mut snapshot = Snapshot::read(&config, user)?;
+    let mut snapshot = search.read_snapshot()?;
     for doubt in &snapshot.doubts {
-        output.warn(doubt);
+        output.warn(&doubt.cause);
     }
     let has_doubts = !snapshot.doubts.is_empty();
     let allowed = closed_slice_rules(
@@ -159,7 +161,7 @@ pub(crate) fn count_strays(config: &Config) -> Result<Option<usize>, Error> {
 ///
 /// # Errors
 ///
-/// The errors of [`end_strays`]; [`Error::Unkillable`] if a stray remains that no signal ends, and
+/// The errors of [`StraySearch::end_strays`]; [`Error::Unkillable`] if a stray remains that no signal ends, and
 /// [`Error::Failed`] if others remain.
 pub(super) fn end_user_strays(
     config: &Config,
@@ -170,8 +172,9 @@ pub(super) fn end_user_strays(
         output.warn(format_args!("warning: strays are not ended: {why}"));
         return Ok(());
     }
-    end_strays(config, Some(uid))?;
-    let left = Snapshot::read(config, Some(uid))?.into_strays();
+    let mut search = StraySearch::new(config, Some(uid));
+    search.end_strays()?;
+    let left = search.read_snapshot()?.into_strays();
     if let Some(error) = find_unkillable(&left) {
         return Err(error);
     }
@@ -194,60 +197,83 @@ fn find_unkillable(strays: &[Stray]) -> Option<Error> {
     )))
 }
 
-/// Ends the strays of a user, or of all users, while they have no job; returns their number. The next
-/// snapshot shows strays that remain.
-///
-/// It fails with [`Error::Failed`] if logins join no jobs on this node or a user may have an unknown job, and from
-/// then on ends no process.
-fn end_strays(config: &Config, user: Option<u32>) -> Result<usize, Error> {
-    let began = Instant::now();
-    let mut signaled = BTreeSet::new();
-    let mut remaining = find_strays_to_end(config, user)?;
-    while !remaining.is_empty() && began.elapsed() < TERM_GRACE {
-        // Each process gets the signals once; a stopped one acts on the first only after the second.
-        remaining.retain(|stray| signaled.insert(*stray));
-        for signal in [Signal::SIGTERM, Signal::SIGCONT] {
-            // Ignore a process that takes no signal: the kill below reports it.
-            let _ = send_signals(remaining.iter().copied(), signal);
-        }
-        std::thread::sleep(POLL_INTERVAL);
-        remaining = find_strays_to_end(config, user)?;
-    }
-    let killed = stop_then_kill(
-        |_| find_strays_to_end(config, user),
-        began + OPERATION_TIMEOUT,
-    );
-    // Those that were killed do not mind. Others were only stopped, and their user may have a job by now.
-    let continued = send_signals(killed.stopped.iter().copied(), Signal::SIGCONT);
-    let left = killed.result?;
-    continued?;
-    signaled.extend(killed.stopped);
-    signaled.retain(|stray| !left.contains(stray));
-    let ended = signaled.len();
-    if ended > 0 || !left.is_empty() {
-        let whose = user.map_or_else(|| "all".to_owned(), |uid| uid.to_string());
-        log(Line::new(Severity::Info)
-            .with("action", "strays")
-            .with("ended", ended)
-            .with("left", left.len())
-            .with("uid", whose));
-    }
-    Ok(ended)
+/// The searches of one call for the strays of a user, or of all users. They wait only once for a daemon that does not
+/// answer.
+struct StraySearch<'a> {
+    config: &'a Config,
+    user: Option<u32>,
+    asked: AskedDaemons,
 }
 
-/// Finds the strays of a user, or of all users. It fails with [`Error::Failed`] if logins join no jobs on this node by
-/// now, or if one of the users may have an unknown job.
-fn find_strays_to_end(config: &Config, user: Option<u32>) -> Result<Vec<Identity>, Error> {
-    require_adoption(config).map_err(|why| Error::failed("end", "strays", why))?;
-    let snapshot = Snapshot::read(config, user)?;
-    if let Some(why) = snapshot.doubts.first() {
-        return Err(Error::failed("tell", "who has a job", why));
+impl<'a> StraySearch<'a> {
+    fn new(config: &'a Config, user: Option<u32>) -> Self {
+        Self {
+            config,
+            user,
+            asked: AskedDaemons::default(),
+        }
     }
-    Ok(snapshot
-        .into_strays()
-        .iter()
-        .map(|stray| (stray.pid, stray.start))
-        .collect())
+
+    /// Reads the processes and jobs at this moment. The errors are those of [`Snapshot::read`].
+    fn read_snapshot(&mut self) -> Result<Snapshot, Error> {
+        Snapshot::read_again(self.config, self.user, &mut self.asked)
+    }
+
+    /// Ends the strays while their users have no job; returns their number. The next snapshot shows strays that remain.
+    ///
+    /// It fails with [`Error::Failed`] if logins join no jobs on this node or the one user may have an unknown job, and
+    /// from then on ends no process. Of all users, it leaves alone those who may have one.
+    fn end_strays(&mut self) -> Result<usize, Error> {
+        let began = Instant::now();
+        let mut signaled = BTreeSet::new();
+        let mut remaining = self.find_strays_to_end()?;
+        // The time for the first answers of daemons is none of the processes'.
+        let term_end = Instant::now() + TERM_GRACE;
+        while !remaining.is_empty() && Instant::now() < term_end {
+            // Each process gets the signals once; a stopped one acts on the first only after the second.
+            remaining.retain(|stray| signaled.insert(*stray));
+            for signal in [Signal::SIGTERM, Signal::SIGCONT] {
+                // Ignore a process that takes no signal: the kill below reports it.
+                let _ = send_signals(remaining.iter().copied(), signal);
+            }
+            std::thread::sleep(POLL_INTERVAL);
+            remaining = self.find_strays_to_end()?;
+        }
+        let killed = stop_then_kill(|_| self.find_strays_to_end(), began + OPERATION_TIMEOUT);
+        // Those that were killed do not mind. Others were only stopped, and their user may have a job by now.
+        let continued = send_signals(killed.stopped.iter().copied(), Signal::SIGCONT);
+        let left = killed.result?;
+        continued?;
+        signaled.extend(killed.stopped);
+        signaled.retain(|stray| !left.contains(stray));
+        let ended = signaled.len();
+        if ended > 0 || !left.is_empty() {
+            let whose = self
+                .user
+                .map_or_else(|| "all".to_owned(), |uid| uid.to_string());
+            log(Line::new(Severity::Info)
+                .with("action", "strays")
+                .with("ended", ended)
+                .with("left", left.len())
+                .with("uid", whose));
+        }
+        Ok(ended)
+    }
+
+    /// Finds the strays of users who certainly have no job. It fails with [`Error::Failed`] if logins join no jobs on
+    /// this node by now, or if the one user may have an unknown job.
+    fn find_strays_to_end(&mut self) -> Result<Vec<Identity>, Error> {
+        require_adoption(self.config).map_err(|why| Error::failed("end", "strays", why))?;
+        let snapshot = self.read_snapshot()?;
+        if let Some(doubt) = snapshot.doubts.first().filter(|_| self.user.is_some()) {
+            return Err(Error::failed("tell", "who has a job", &doubt.cause));
+        }
+        Ok(snapshot
+            .into_certain_strays()
+            .iter()
+            .map(|stray| (stray.pid, stray.start))
+            .collect())
+    }
 }
 
 /// A process of a user outside of their jobs, in the form of a report.

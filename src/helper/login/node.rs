@@ -101,11 +101,12 @@ impl Node {
         for name in names {
             sources.push(match name {
                 SourceName::Registry => Box::new(self.registry_source(config)?),
-                SourceName::Slurm => Box::new(SlurmSource::new(
-                    slurm_conf.clone(),
-                    Self::device_settings(node, config).node_name,
-                    config.slurm_spool.clone(),
-                )),
+                SourceName::Slurm => {
+                    let node_name = Self::device_settings(node, config).node_name;
+                    let spool = config.slurm_spool.clone();
+                    let source = SlurmSource::new(slurm_conf.clone(), node_name, spool);
+                    Box::new(source.with_records(config.registry.clone()))
+                }
                 SourceName::Flux => {
                     let mount = self.cgroup_mount()?;
                     Box::new(FluxSource::new(&config.flux_user, mount, &self.root))

@@ -36,6 +36,8 @@ pub(crate) enum Tool {
     Threads,
     /// Plays a Slurm step daemon to the helper.
     Stepd,
+    /// Plays the step daemons of many jobs, silent or not.
+    Stepds,
     /// Listens, and runs a command for each connection.
     Listen,
     /// Sums a number over the ranks of Open MPI.
@@ -54,7 +56,7 @@ pub(crate) enum Tool {
     Access,
 }
 
-const ALL: [(Tool, &str, &str); 21] = [
+const ALL: [(Tool, &str, &str); 22] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
@@ -76,6 +78,7 @@ const ALL: [(Tool, &str, &str); 21] = [
     (Tool::StuckFs, "stuckfs", include_str!("../tools/stuckfs.c")),
     (Tool::Threads, "threads", include_str!("../tools/threads.c")),
     (Tool::Stepd, "stepd", include_str!("../tools/stepd.c")),
+    (Tool::Stepds, "stepds", include_str!("../tools/stepds.c")),
     (Tool::Listen, "listen", include_str!("../tools/listen.c")),
     (Tool::Sum, "sum", include_str!("../tools/sum.c")),
     (Tool::Imp, "imp", include_str!("../tools/imp.c")),

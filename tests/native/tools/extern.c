@@ -398,11 +398,24 @@ static void start_step_with_channels(const char *dir)
         pause();
 }
 
+/* Starts this program again with slurmstepd's title. */
+static void take_title(char **argv)
+{
+    char title[64];
+    if (strncmp(argv[0], "slurmstepd: ", 12) == 0)
+        return;
+    snprintf(title, sizeof title, "slurmstepd: [%s.extern]", argv[3]);
+    argv[0] = title;
+    execv("/proc/self/exe", argv);
+    die("execv");
+}
+
 int main(int argc, char **argv)
 {
     struct sigaction action = {.sa_handler = end};
     if (argc < 6)
         return 2;
+    take_title(argv);
     sigaction(SIGTERM, &action, NULL);
     owner = (int32_t)strtoul(argv[4], NULL, 10);
     job_dir = argv[5];

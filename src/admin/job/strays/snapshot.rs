@@ -5,11 +5,13 @@ use super::Stray;
 use super::owner::{Owner, Person, PersonFinder};
 use super::process::{ProcessInfo, ProcessTable};
 use crate::error::Error;
-use crate::job::running_jobs::query_scheduler;
+use crate::job::running_jobs::query_scheduler_for;
 use crate::process::own_ancestry;
 use helper::Config;
 use helper::jobs::records::{LoginTarget, ReadError, Record};
-use helper::jobs::sources::{SourceError, account_uid};
+use helper::jobs::sources::{
+    AskedDaemons, Doubt, PossibleOwners, Sought, SourceError, account_uid,
+};
 use kernel::cgroup::{self, Dir, Membership, Mount, Occupants, ignore_gone};
 use kernel::trust::Trust;
 use nix::unistd::Uid;
@@ -31,18 +33,32 @@ pub(crate) struct Snapshot {
     pub(super) unowned: Vec<Stray>,
     /// The uids of users who have a job.
     owners: BTreeSet<u32>,
-    /// The reasons why there may be other jobs.
-    pub(super) doubts: Vec<String>,
+    /// The reasons why users with processes outside of jobs may have a job that is not known.
+    pub(super) doubts: Vec<Doubt>,
 }
 
 impl Snapshot {
+    /// Reads a snapshot of one user, or of all users, for a call that reads no other: [`Snapshot::read_again`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Snapshot::read_again`].
+    pub(crate) fn read(config: &Config, user: Option<u32>) -> Result<Self, Error> {
+        Self::read_again(config, user, &mut AskedDaemons::default())
+    }
+
     /// Reads the processes of one user, or of all users, and then the jobs. A job that starts in between is then seen
-    /// without its processes: none of them counts as outside of jobs.
+    /// without its processes: none of them counts as outside of jobs. The schedulers are asked only about users with
+    /// processes outside of known jobs; `asked` has the daemons that were asked before in the same call.
     ///
     /// # Errors
     ///
     /// [`Error::Failed`] for accounts, processes or records that cannot be read.
-    pub(crate) fn read(config: &Config, user: Option<u32>) -> Result<Self, Error> {
+    pub(super) fn read_again(
+        config: &Config,
+        user: Option<u32>,
+        asked: &mut AskedDaemons,
+    ) -> Result<Self, Error> {
         // A node without Flux has no such account. The source reports any other fault of it.
         let table = ProcessTable::read(account_uid(&config.flux_user).ok())?;
         let judged = find_judged_processes(&table, config, user)?;
@@ -51,15 +67,33 @@ impl Snapshot {
             .iter()
             .map(|(_, person)| person.uid)
             .collect();
-        let registered = RegisteredJobs::read(config, &table, &uids)?;
-        let scheduled = ScheduledJobs::read(config);
         let facts = Facts {
             table: &table,
-            registered,
-            scheduled,
+            registered: RegisteredJobs::read(config, &table, &uids)?,
             ancestry: own_ancestry(),
         };
-        Ok(facts.judge(judged))
+        let PlacedProcesses {
+            mut outside,
+            managers,
+            unowned,
+            mut owners,
+        } = facts.place(judged);
+        let unsettled: BTreeSet<u32> = outside
+            .iter()
+            .map(|process| process.uid)
+            .filter(|uid| !owners.contains(uid))
+            .collect();
+        let scheduled = ScheduledJobs::read(config, &unsettled, asked);
+        owners.extend(scheduled.owners);
+        // Who has a job is known only now. Their service managers count as no process outside, since each login starts one.
+        outside
+            .retain(|process| !(managers.contains(&process.pid) && owners.contains(&process.uid)));
+        Ok(Self {
+            outside,
+            unowned,
+            owners,
+            doubts: scheduled.doubts,
+        })
     }
 
     /// The processes of users who have a job.
@@ -78,6 +112,14 @@ impl Snapshot {
         } = self;
         outside.retain(|process| !owners.contains(&process.uid));
         outside
+    }
+
+    /// The processes of users who have no job, without a doubt.
+    pub(super) fn into_certain_strays(mut self) -> Vec<Stray> {
+        let doubts = std::mem::take(&mut self.doubts);
+        let mut strays = self.into_strays();
+        strays.retain(|stray| !doubts.iter().any(|doubt| doubt.owners.include(stray.uid)));
+        strays
     }
 }
 
@@ -125,52 +167,52 @@ enum Place {
 struct Facts<'a> {
     table: &'a ProcessTable,
     registered: RegisteredJobs,
-    scheduled: ScheduledJobs,
     /// This process and its ancestors.
     ancestry: Vec<i32>,
 }
 
+/// Processes that may be strays, by where they are.
+struct PlacedProcesses {
+    outside: Vec<Stray>,
+    /// The service managers of users among them, with or without a job.
+    managers: BTreeSet<i32>,
+    /// The processes outside of jobs whose owner is unknown.
+    unowned: Vec<Stray>,
+    /// The users with a registered job, and those with a process in a scheduler's job.
+    owners: BTreeSet<u32>,
+}
+
 impl Facts<'_> {
-    /// Judges which of these processes are outside of jobs, and who has a job.
-    fn judge(self, judged: JudgedProcesses<'_>) -> Snapshot {
-        let mut outside = Vec::new();
-        // The service managers of users, with or without a job.
-        let mut managers = BTreeSet::new();
-        let mut owners_in_jobs = BTreeSet::new();
+    /// Finds which of these processes are outside of jobs, and who has a job by records and processes.
+    fn place(self, judged: JudgedProcesses<'_>) -> PlacedProcesses {
+        let mut placed = PlacedProcesses {
+            outside: Vec::new(),
+            managers: BTreeSet::new(),
+            unowned: Vec::new(),
+            owners: self.registered.owners.clone(),
+        };
         for (info, person) in judged.of_people {
             match self.find_place(info, person.uid) {
-                Place::LiveJob => _ = owners_in_jobs.insert(person.uid),
+                Place::LiveJob => _ = placed.owners.insert(person.uid),
                 Place::Allowed => {}
                 Place::Outside => {
                     if info.is_user_manager(person.uid) {
-                        managers.insert(info.process.pid);
+                        placed.managers.insert(info.process.pid);
                     }
-                    outside.push(Stray::new(info, person, self.table));
+                    placed.outside.push(Stray::new(info, person, self.table));
                 }
             }
         }
-        let mut unowned = Vec::new();
         for (info, uid) in judged.of_unknown {
             if self.find_place(info, uid) == Place::Outside {
                 let nameless = Person {
                     uid,
                     name: uid.to_string(),
                 };
-                unowned.push(Stray::new(info, nameless, self.table));
+                placed.unowned.push(Stray::new(info, nameless, self.table));
             }
         }
-        let mut owners = self.registered.owners;
-        owners.extend(self.scheduled.owners);
-        owners.extend(owners_in_jobs);
-        // Who has a job is known only now. Their service managers count as no process outside, since each login starts one.
-        outside
-            .retain(|process| !(managers.contains(&process.pid) && owners.contains(&process.uid)));
-        Snapshot {
-            outside,
-            unowned,
-            owners,
-            doubts: self.scheduled.doubts,
-        }
+        placed
     }
 
     /// Judges whether a process of `uid` is in a scheduler's running job, at an allowed place, or outside.
@@ -331,33 +373,38 @@ fn is_stranger_in(dir: &Dir, pid: i32, occupants: &Occupants) -> bool {
 #[derive(Debug, Default)]
 struct ScheduledJobs {
     owners: BTreeSet<u32>,
-    /// The reasons why there may be other jobs.
-    doubts: Vec<String>,
+    /// The reasons why there may be other jobs of those who are sought.
+    doubts: Vec<Doubt>,
 }
 
 impl ScheduledJobs {
-    /// Queries the schedulers that the configuration names. One that is not on this node has no jobs; one
-    /// that fails gives a doubt.
-    fn read(config: &Config) -> Self {
+    /// Queries the schedulers that the configuration names, unless nobody is `sought`. One that is not on this node has
+    /// no jobs; one that fails gives a doubt about everybody.
+    fn read(config: &Config, sought: &BTreeSet<u32>, asked: &mut AskedDaemons) -> Self {
         let mut jobs = Self::default();
+        if sought.is_empty() {
+            return jobs;
+        }
         for source in SourceName::ALL
             .into_iter()
             .filter(|name| config.sources.contains(name))
         {
-            match query_scheduler(source, config) {
-                Ok((running, report)) => {
-                    jobs.owners.extend(running.into_iter().map(|(uid, _)| uid));
-                    jobs.doubts
-                        .extend(report.broken.into_iter().chain(report.silent));
-                    // Slurm skips jobs that take no logins, and jobs of another node's name.
-                    if source == SourceName::Slurm {
-                        jobs.doubts.extend(report.skipped);
-                    }
+            match query_scheduler_for(source, config, Sought::Users(sought), asked) {
+                Ok(found) => {
+                    jobs.owners
+                        .extend(found.jobs.into_iter().map(|(uid, _)| uid));
+                    jobs.doubts.extend(found.doubts);
+                    jobs.doubts.extend(found.without_logins);
                 }
                 Err(SourceError::Absent(_) | SourceError::Unused(_)) => {}
-                Err(error) => jobs.doubts.push(format!("{}: {error}", source.as_str())),
+                Err(error) => jobs.doubts.push(Doubt {
+                    cause: format!("{}: {error}", source.as_str()),
+                    owners: PossibleOwners::Any,
+                }),
             }
         }
+        jobs.doubts
+            .retain(|doubt| doubt.owners.include_one_of(sought));
         jobs
     }
 }

@@ -3,6 +3,7 @@
 //! A source finds the jobs of one user on this node. It decides nothing: `crate::login` chooses the
 //! job that a login joins.
 
+mod doubt;
 mod flux;
 pub mod processes;
 mod registry;
@@ -14,9 +15,10 @@ use crate::jobs::records::{Note, Record};
 use protocol::{JobId, SourceName};
 use thiserror::Error;
 
+pub use doubt::{Doubt, JobsOfUsers, PossibleOwners};
 pub use flux::{FluxSource, account_uid};
 pub use registry::RegistrySource;
-pub use slurm::SlurmSource;
+pub use slurm::{AskedDaemons, SlurmSource, Sought};
 
 /// A source of jobs.
 pub trait Source {
@@ -60,7 +62,7 @@ pub struct SourceReport {
     pub broken: Vec<String>,
     /// Daemons and units that may have a running job of the user and did not answer in time.
     pub silent: Vec<String>,
-    /// Daemons that did not answer in time and have other users' jobs.
+    /// Files, daemons and units that cannot be used and have other users' jobs.
     pub foreign: Vec<String>,
     /// All else that is not used: path and cause.
     pub skipped: Vec<String>,

@@ -7,6 +7,7 @@
 
 mod unit;
 
+use super::doubt::{Doubt, Fault, FaultKind, JobsOfUsers};
 use super::{Source, SourceError, SourceReport};
 use crate::accounts::find_local_uid;
 use crate::clock::Deadline;
@@ -34,8 +35,16 @@ pub struct FluxSource {
     root: PathBuf,
 }
 
-/// Running jobs and ending jobs with their owners, and the report of all else.
-type InspectedUnits = (Vec<(u32, Job)>, Vec<(u32, JobId)>, SourceReport);
+/// What the units on this node show.
+#[derive(Default)]
+struct InspectedUnits {
+    /// The running jobs, each with its owner.
+    running: Vec<(u32, Job)>,
+    ending: Vec<(u32, JobId)>,
+    faults: Vec<Fault>,
+    skipped: Vec<String>,
+    seen: Vec<String>,
+}
 
 /// Units of jobs: id, broker's rank and cgroup path below the mount, with the directory.
 type Units = BTreeMap<(FluxId, u32, String), PathBuf>;
@@ -51,18 +60,20 @@ impl FluxSource {
         }
     }
 
-    /// Finds the running jobs of all users, each with its owner, and a report of all else, which has no list of starting
-    /// and ending jobs.
+    /// Finds the running jobs of all users, each with its owner, and what may be another.
     ///
     /// # Errors
     ///
     /// [`SourceError`] if the account or its slice is missing, or `/etc/passwd` cannot be read.
-    pub fn jobs_of_all_users(
-        &self,
-        deadline: Deadline,
-    ) -> Result<(Vec<(u32, Job)>, SourceReport), SourceError> {
-        self.inspect_units(deadline)
-            .map(|(jobs, _, report)| (jobs, report))
+    pub fn jobs_of_all_users(&self, deadline: Deadline) -> Result<JobsOfUsers, SourceError> {
+        let InspectedUnits {
+            running, faults, ..
+        } = self.inspect_units(deadline)?;
+        Ok(JobsOfUsers {
+            jobs: running,
+            doubts: faults.into_iter().map(|fault| fault.doubt).collect(),
+            without_logins: Vec::new(),
+        })
     }
 
     /// Inspects all units until the deadline; returns the running and the ending jobs, each with its owner, and a
@@ -73,15 +84,14 @@ impl FluxSource {
     /// [`SourceError`] if the account or its slice is missing, or is root's, or `/etc/passwd` cannot be read.
     fn inspect_units(&self, deadline: Deadline) -> Result<InspectedUnits, SourceError> {
         let flux = account_uid(&self.account)?;
-        let mut report = SourceReport::default();
-        let units = self.list_units(flux, &mut report)?;
+        let mut units_seen = InspectedUnits::default();
+        let units = self.list_units(flux, &mut units_seen)?;
         let inspector = UnitInspector {
             proc: &Proc::with_root(self.root.join("proc")),
             flux,
             deadline,
         };
         let mut jobs = BTreeMap::new();
-        let mut ending = Vec::new();
         let mut running: usize = 0;
         let mut without_shell: usize = 0;
         let mut left_over: usize = 0;
@@ -97,49 +107,59 @@ impl FluxSource {
                     // If several brokers have a unit of the job, the lowest rank comes first.
                     match jobs.entry((id, owner)) {
                         Entry::Vacant(entry) => _ = entry.insert(job),
-                        Entry::Occupied(_) => report.skipped.push(describe_second_broker(&job)),
+                        Entry::Occupied(_) => units_seen.skipped.push(describe_second_broker(&job)),
                     }
                 }
                 UnitState::NoShell => {
                     without_shell += 1;
-                    report
+                    units_seen
                         .skipped
                         .push(format!("{path}: its shell is not there yet"));
                 }
                 UnitState::Ending(owner) => {
                     without_shell += 1;
                     // The canonical form of an id is always valid.
-                    ending.extend(id.to_string().parse().map(|id| (owner, id)));
-                    report
+                    units_seen
+                        .ending
+                        .extend(id.to_string().parse().map(|id| (owner, id)));
+                    units_seen
                         .skipped
                         .push(format!("{path}: its shell has ended, and tasks linger"));
                 }
                 UnitState::TooManyProcesses => {
                     left_over += 1;
                     let max = flux::UNIT_PROCESSES_MAX;
-                    report
+                    units_seen
                         .skipped
                         .push(format!("{path}: no IMP among its first {max} processes"));
                 }
                 UnitState::Over => left_over += 1,
-                UnitState::Invalid(why) => report.broken.push(format!("{path}: {why}")),
+                UnitState::Invalid { cause, owners } => {
+                    let cause = format!("{path}: {cause}");
+                    units_seen.faults.push(Fault {
+                        doubt: Doubt { cause, owners },
+                        kind: FaultKind::Broken,
+                    });
+                }
                 UnitState::TimedOut => late += 1,
             }
         }
         if late > 0 {
-            report
-                .silent
-                .push(format!("flux: {late} units could not be looked at in time"));
+            let cause = format!("flux: {late} units could not be looked at in time");
+            units_seen.faults.push(Fault {
+                doubt: Doubt::about_anybody(cause),
+                kind: FaultKind::Silent,
+            });
         }
-        report.seen.push(format!(
+        units_seen.seen.push(format!(
             "account {}: {running} units run a job, {without_shell} have no shell, {left_over} are left over",
             self.account
         ));
-        let jobs = jobs
+        units_seen.running = jobs
             .into_iter()
             .map(|((_, owner), job)| (owner, job))
             .collect();
-        Ok((jobs, ending, report))
+        Ok(units_seen)
     }
 
     /// Finds the user's jobs whose prolog runs: meanwhile flux-core keeps the prolog's environment, with the uid of the
@@ -166,12 +186,12 @@ impl FluxSource {
         })
     }
 
-    /// Lists the units of jobs, in the order of id, rank and path; `report` gets the directories that cannot be listed.
+    /// Lists the units of jobs, in the order of id, rank and path; `seen` gets the directories that cannot be listed.
     ///
     /// # Errors
     ///
     /// [`SourceError::Absent`] if the account has no slice on this node.
-    fn list_units(&self, flux: u32, report: &mut SourceReport) -> Result<Units, SourceError> {
+    fn list_units(&self, flux: u32, seen: &mut InspectedUnits) -> Result<Units, SourceError> {
         let slice = format!("/user.slice/user-{flux}.slice");
         let mut units = Units::new();
         if !self.locate(&slice).is_dir() {
@@ -185,7 +205,7 @@ impl FluxSource {
                 Ok(entries) => entries.take(NAMES_MAX),
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 Err(error) => {
-                    report.broken.push(format!("{folder}: {error}"));
+                    seen.add_broken(format!("{folder}: {error}"));
                     continue;
                 }
             };
@@ -193,7 +213,7 @@ impl FluxSource {
                 let entry = match entry {
                     Ok(entry) => entry,
                     Err(error) => {
-                        report.broken.push(format!("{folder}: {error}"));
+                        seen.add_broken(format!("{folder}: {error}"));
                         continue;
                     }
                 };
@@ -216,6 +236,16 @@ impl FluxSource {
     }
 }
 
+impl InspectedUnits {
+    /// Adds what may be anybody's job and cannot be judged.
+    fn add_broken(&mut self, cause: String) {
+        self.faults.push(Fault {
+            doubt: Doubt::about_anybody(cause),
+            kind: FaultKind::Broken,
+        });
+    }
+}
+
 impl Source for FluxSource {
     fn name(&self) -> SourceName {
         SourceName::Flux
@@ -224,14 +254,17 @@ impl Source for FluxSource {
     /// Reports the user's running jobs. Starting and ending jobs are reported only if none runs: they are only the
     /// reason for a refusal.
     fn jobs(&self, uid: u32, deadline: Deadline) -> Result<SourceReport, SourceError> {
-        let (jobs, ending, mut report) = self.inspect_units(deadline)?;
-        report.jobs.extend(
-            jobs.into_iter()
-                .filter(|(owner, _)| *owner == uid)
-                .map(|(_, job)| job),
-        );
+        let units = self.inspect_units(deadline)?;
+        let mut report = SourceReport {
+            skipped: units.skipped,
+            seen: units.seen,
+            ..SourceReport::default()
+        };
+        report.add_faults(units.faults, uid);
+        let own = units.running.into_iter().filter(|(owner, _)| *owner == uid);
+        report.jobs.extend(own.map(|(_, job)| job));
         if report.jobs.is_empty() {
-            let ending = ending.into_iter().filter(|(owner, _)| *owner == uid);
+            let ending = units.ending.into_iter().filter(|(owner, _)| *owner == uid);
             report.starting.extend(self.jobs_in_prolog(uid));
             report.ending.extend(ending.map(|(_, id)| id));
         }

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::jobs::find_by_name;
+use crate::jobs::sources::PossibleOwners;
 use crate::testing::Scratch;
 
 const FLUX: u32 = 992;
@@ -111,11 +112,12 @@ fn only_the_users_jobs_are_found() {
         report.seen,
         ["account 992: 3 units run a job, 0 have no shell, 0 are left over"]
     );
-    let (all, _) = bench
+    let all = bench
         .source()
         .jobs_of_all_users(Deadline::after(Duration::from_secs(60)))
         .unwrap();
     let all: Vec<_> = all
+        .jobs
         .iter()
         .map(|(uid, job)| (*uid, job.id.as_str()))
         .collect();
@@ -270,6 +272,13 @@ fn imp_with_children_of_two_users_is_a_fault() {
         report.broken.first().unwrap().contains("several users'"),
         "{report:?}"
     );
+    let deadline = Deadline::after(Duration::from_secs(60));
+    let others = bench.source().jobs(7, deadline).unwrap();
+    assert!(others.broken.is_empty() && others.foreign.len() == 1);
+    let all = bench.source().jobs_of_all_users(deadline).unwrap();
+    let owners: Vec<_> = all.doubts.into_iter().map(|doubt| doubt.owners).collect();
+    let users = [5, 6].into_iter().collect();
+    assert_eq!(owners, [PossibleOwners::Only(users)]);
 }
 
 #[test]
@@ -349,12 +358,13 @@ fn processes_beyond_limit_are_not_read() {
             report.broken.is_empty() && report.silent.is_empty(),
             "{report:?}"
         );
-        let (other_all, _) = bench
+        let other_all = bench
             .source()
             .jobs_of_all_users(Deadline::after(Duration::from_secs(60)))
             .unwrap();
         assert!(
             other_all
+                .jobs
                 .iter()
                 .any(|(uid, job)| (*uid, job.id.as_str()) == (6, "f2"))
         );

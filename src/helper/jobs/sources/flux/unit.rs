@@ -1,6 +1,7 @@
 //! Finds out whether a Flux unit runs a job, and whose.
 
 use crate::clock::Deadline;
+use crate::jobs::sources::doubt::PossibleOwners;
 use crate::jobs::sources::processes;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind};
@@ -12,6 +13,8 @@ use schedulers::flux::{self, Shell};
 /// Remedy if proc(5) is mounted so that users see only their own processes.
 const HIDDEN_PROCESSES: &str = "its processes are hidden (hidepid) from the account job-adopt: gid= of the mount \
     of /proc has to be that account's group";
+
+const ROOT_UID: u32 = 0;
 
 /// Inspects units until a deadline.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +42,11 @@ pub(super) enum UnitState {
     Over,
     /// It has more processes than are read, and no IMP among them.
     TooManyProcesses,
-    /// The job or its user cannot be determined.
-    Invalid(String),
+    /// The job or its user cannot be determined; whose it may be, by its processes.
+    Invalid {
+        cause: String,
+        owners: PossibleOwners,
+    },
     /// The deadline passed first.
     TimedOut,
 }
@@ -62,7 +68,12 @@ impl UnitInspector<'_> {
         let pids = match read_pids(dir) {
             Ok(pids) => pids,
             Err(error) if is_gone(&error) => return UnitState::Over,
-            Err(error) => return UnitState::Invalid(format!("cgroup.procs: {error}")),
+            Err(error) => {
+                return UnitState::Invalid {
+                    cause: format!("cgroup.procs: {error}"),
+                    owners: PossibleOwners::Any,
+                };
+            }
         };
         let is_full = pids.len() > flux::UNIT_PROCESSES_MAX;
         let mut pids = pids.into_iter().take(flux::UNIT_PROCESSES_MAX);
@@ -77,10 +88,10 @@ impl UnitInspector<'_> {
         let Some(imp) = flux::find_imp(&table.processes, self.flux) else {
             // The job is over, unless the IMP may be among the processes that could not be read.
             if table.has_foreign {
-                return UnitState::Invalid("its processes have no numbers here".into());
+                return self.invalid("its processes have no numbers here", &table);
             }
             if table.has_unread && self.has_hidden_processes() {
-                return UnitState::Invalid(HIDDEN_PROCESSES.into());
+                return self.invalid(HIDDEN_PROCESSES, &table);
             }
             return if is_full {
                 UnitState::TooManyProcesses
@@ -113,8 +124,30 @@ impl UnitInspector<'_> {
                 }
             }
             Shell::Several => {
-                UnitState::Invalid("its IMP has children of several users'".to_owned())
+                // The kernel's list of children may have some that are in no list of the unit's own cgroup.
+                table.processes.extend(self.proc.children(imp));
+                self.invalid("its IMP has children of several users'", &table)
             }
+        }
+    }
+
+    /// A unit whose user cannot be determined. One of the users with processes in it has the job; of a process that
+    /// could not be read, nobody knows whose it is.
+    fn invalid(&self, cause: &str, table: &ProcessTable) -> UnitState {
+        let users = table
+            .processes
+            .iter()
+            .flat_map(|process| process.uids)
+            .filter(|uid| *uid != ROOT_UID && *uid != self.flux)
+            .collect();
+        let is_whole = !table.has_foreign && !table.has_unread;
+        UnitState::Invalid {
+            cause: cause.to_owned(),
+            owners: if is_whole {
+                PossibleOwners::from_uids(users)
+            } else {
+                PossibleOwners::Any
+            },
         }
     }
 

@@ -13,9 +13,9 @@ use schedulers::stepd::{
     ANSWER_BYTES, Answer, Connection, Error, Result, connect_to_daemon, encode_query,
 };
 
-/// Maximum daemons that are queried at the same time: far below the helper's limit of open files, and
+/// Maximum daemons that a login queries at the same time: far below the helper's limit of open files, and
 /// enough to query the others while a few hang.
-const CONCURRENT_QUERIES_MAX: usize = 64;
+pub(super) const CONCURRENT_QUERIES_MAX: usize = 64;
 
 /// Interval between connections to a daemon whose backlog is full: poll(2) cannot wait for space in it
 /// (unix(7)).
@@ -32,19 +32,20 @@ pub(super) struct QueryTerms<'a> {
     pub(super) owner: u32,
     /// Tells whether a late daemon, given by its socket's index and its process, may have a job
     /// that is sought. `None` if jobs of all users are sought: then `timeout` limits every query.
-    pub(super) may_matter: Option<&'a dyn Fn(usize, i32) -> bool>,
+    pub(super) may_matter: Option<&'a dyn Fn(usize, Option<i32>) -> bool>,
     /// How long to wait for a daemon while others wait for their turn, or if it does not matter.
     pub(super) timeout: Duration,
+    /// Maximum daemons that are queried at the same time.
+    pub(super) concurrent_max: usize,
     pub(super) deadline: Deadline,
 }
 
 /// The result of querying one daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum QueryOutcome {
-    /// It answered, or cannot be queried.
-    Done(Result<Answer>),
-    /// It is late, and its job is not sought.
-    Irrelevant,
+pub(super) struct QueryOutcome {
+    /// The daemon's process; `None` if it was never connected to.
+    pub(super) pid: Option<i32>,
+    pub(super) answer: Result<Answer>,
 }
 
 /// Queries the daemons of these sockets for owner and state of their jobs. Returns the outcomes in the
@@ -54,7 +55,7 @@ pub(super) fn query_sockets(sockets: &[&Path], terms: QueryTerms<'_>) -> Vec<Opt
     let mut waiting = sockets.iter().enumerate();
     let mut queries: Vec<DaemonQuery<'_>> = Vec::new();
     loop {
-        while queries.len() < CONCURRENT_QUERIES_MAX && !terms.deadline.has_passed() {
+        while queries.len() < terms.concurrent_max && !terms.deadline.has_passed() {
             let Some((index, path)) = waiting.next() else {
                 break;
             };
@@ -63,9 +64,12 @@ pub(super) fn query_sockets(sockets: &[&Path], terms: QueryTerms<'_>) -> Vec<Opt
         let others_wait = waiting.len() > 0;
         // A query leaves the list with its outcome.
         queries.retain_mut(|query| match query.advance(&terms, others_wait) {
-            Some(outcome) => {
+            Some(answer) => {
                 if let Some(slot) = outcomes.get_mut(query.index) {
-                    *slot = Some(outcome);
+                    *slot = Some(QueryOutcome {
+                        pid: query.pid,
+                        answer,
+                    });
                 }
                 false
             }
@@ -75,7 +79,7 @@ pub(super) fn query_sockets(sockets: &[&Path], terms: QueryTerms<'_>) -> Vec<Opt
             return outcomes;
         }
         // Wait only if no other query can begin at once.
-        if queries.len() == CONCURRENT_QUERIES_MAX || waiting.len() == 0 {
+        if queries.len() == terms.concurrent_max || waiting.len() == 0 {
             wait_for_progress(&queries, terms.deadline.clock());
         }
     }
@@ -114,8 +118,8 @@ struct DaemonQuery<'a> {
     deadline: Instant,
     /// The daemon may have a job of the user; `None` until it is late.
     may_matter: Option<bool>,
-    /// The daemon's process; 0 before the first connection.
-    pid: i32,
+    /// The daemon's process; `None` before the first connection.
+    pid: Option<i32>,
     /// The connection over which the query was sent; `None` until there is one.
     socket: Option<OwnedFd>,
     /// The answer, of which the first `filled` bytes have come.
@@ -135,7 +139,7 @@ impl<'a> DaemonQuery<'a> {
             late: terms.deadline.within(terms.timeout).instant(),
             deadline: terms.deadline.instant(),
             may_matter: None,
-            pid: 0,
+            pid: None,
             socket: None,
             bytes: [0; ANSWER_BYTES],
             filled: 0,
@@ -153,9 +157,9 @@ impl<'a> DaemonQuery<'a> {
     }
 
     /// Does all that is possible without waiting; returns the outcome once there is one.
-    fn advance(&mut self, terms: &QueryTerms<'_>, others_wait: bool) -> Option<QueryOutcome> {
+    fn advance(&mut self, terms: &QueryTerms<'_>, others_wait: bool) -> Option<Result<Answer>> {
         match self.receive_answer(terms.owner, terms.deadline.clock()) {
-            Ok(Some(answer)) => Some(QueryOutcome::Done(Ok(answer))),
+            Ok(Some(answer)) => Some(Ok(answer)),
             Ok(None) => self.check_timeout(terms, others_wait),
             // The daemon may be exiting; then the next connection finds no listener.
             Err(Error::ConnectionClosed) if !self.is_retry => {
@@ -167,14 +171,18 @@ impl<'a> DaemonQuery<'a> {
                 };
                 None
             }
-            Err(error) => Some(QueryOutcome::Done(Err(error))),
+            Err(error) => Some(Err(error)),
         }
     }
 
     /// Decides the outcome for a daemon without an answer; `None` while waiting is worthwhile: until the daemon is
     /// late, and then to the deadline if its job may matter and no other socket waits. If jobs of all users are sought,
     /// no daemon is waited for any longer once it is late. Whether its job matters is found out once, when it is late.
-    fn check_timeout(&mut self, terms: &QueryTerms<'_>, others_wait: bool) -> Option<QueryOutcome> {
+    fn check_timeout(
+        &mut self,
+        terms: &QueryTerms<'_>,
+        others_wait: bool,
+    ) -> Option<Result<Answer>> {
         let now = terms.deadline.clock().now();
         if now < self.late {
             return None;
@@ -185,11 +193,9 @@ impl<'a> DaemonQuery<'a> {
             (None, None) => true,
         };
         self.may_matter = Some(may_matter);
-        if !may_matter {
-            return Some(QueryOutcome::Irrelevant);
-        }
-        let is_over = others_wait || terms.may_matter.is_none() || now >= self.deadline;
-        is_over.then_some(QueryOutcome::Done(Err(Error::Timeout)))
+        let is_over =
+            !may_matter || others_wait || terms.may_matter.is_none() || now >= self.deadline;
+        is_over.then_some(Err(Error::Timeout))
     }
 
     /// Connects if necessary and reads the answer; `None` while it is incomplete.
@@ -201,7 +207,7 @@ impl<'a> DaemonQuery<'a> {
                     if clock.now() - self.began < OPENING_GRACE => {}
                 result => {
                     if let Some(Connection { socket, pid }) = result? {
-                        (self.socket, self.pid) = (Some(socket), pid);
+                        (self.socket, self.pid) = (Some(socket), Some(pid));
                     }
                 }
             }

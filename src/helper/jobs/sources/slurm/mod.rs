@@ -7,21 +7,25 @@
 mod daemon_query;
 mod job_owner;
 
+use super::doubt::{Doubt, Fault, FaultKind, JobsOfUsers, PossibleOwners};
 use super::{Source, SourceError, SourceReport};
 use crate::clock::Deadline;
+use crate::jobs::records::Registry;
 use crate::jobs::{Job, describe_placement};
 use crate::node::Tree;
 use crate::slurm_conf::{
     ConfError, SlurmConfSearch, SpoolPath, list_conf_paths, resolve_links, with_slurm_trusted,
 };
 use crate::trusted_dir;
-use daemon_query::{QueryOutcome, QueryTerms, query_sockets};
+use daemon_query::{CONCURRENT_QUERIES_MAX, QueryOutcome, QueryTerms, query_sockets};
+use job_owner::OwnerSearch;
 use kernel::trust::{Distrust, TrustError};
+use nix::sys::resource::{Resource, getrlimit};
 use protocol::{AbsolutePath, NodeName, Placement, SourceName, parse_decimal};
 use schedulers::stepd::{
     Answer, EXTERN_STEP, Error, Release, SocketName, State, socket_created_at,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -36,12 +40,53 @@ use std::time::Duration;
 /// a compiler, package builds and several Slurms shared such a machine.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Maximum daemons that a command of root queries at the same time, as far as its limit of open files allows: those that
+/// hang must not hold up the others.
+const ROOT_QUERIES_MAX: usize = 1024;
+/// Descriptors that such a command needs besides.
+const OTHER_DESCRIPTORS: usize = 128;
+
 /// The source of Slurm jobs.
 #[derive(Debug)]
 pub struct SlurmSource {
     slurm_conf: SlurmConfSearch,
     node_name: Option<String>,
     spool: Option<PathBuf>,
+    records: Option<Registry>,
+}
+
+/// Whose jobs are sought.
+#[derive(Clone, Copy, Debug)]
+pub enum Sought<'a> {
+    /// The jobs of all users. No daemon is waited for longer than a second.
+    All,
+    /// The jobs of these uids. A daemon whose job may belong to one of them is waited for to the deadline.
+    Users(&'a BTreeSet<u32>),
+}
+
+/// The outcomes of earlier queries of one call. Whose a job is never changes, and who has not answered is not waited for
+/// twice: a call that asks again waits for new daemons alone. A job that ended meanwhile counts as running.
+#[derive(Debug, Default)]
+pub struct AskedDaemons(BTreeMap<(PathBuf, i64), QueryOutcome>);
+
+impl AskedDaemons {
+    /// Forgets the jobs that were starting: they may run by the next query.
+    fn forget_starting(&mut self) {
+        let is_starting = |outcome: &QueryOutcome| {
+            let state = outcome.answer.as_ref().map(|answer| answer.state);
+            state == Ok(State::Starting)
+        };
+        self.0.retain(|_, outcome| !is_starting(outcome));
+    }
+}
+
+/// The result of a query of all daemons.
+struct Answers {
+    answers: Vec<(Socket, Answer)>,
+    faults: Vec<Fault>,
+    /// What is left out, since its job takes no logins or is another node's.
+    skipped: Vec<Doubt>,
+    seen: Vec<String>,
 }
 
 impl SlurmSource {
@@ -57,107 +102,157 @@ impl SlurmSource {
             slurm_conf,
             node_name,
             spool,
+            records: None,
         }
     }
 
-    /// Finds the running jobs of all users, each with its owner, and a report of all else, which has no list of starting
-    /// and ending jobs.
+    /// Lets the records that Slurm's prolog has written show whose a job is, if its daemon does not answer.
+    #[must_use]
+    pub fn with_records(self, records: Registry) -> Self {
+        Self {
+            records: Some(records),
+            ..self
+        }
+    }
+
+    /// Finds the running jobs of those who are sought, each with its owner, and what may be another. Jobs of others may
+    /// be among them. `asked` has the outcomes of earlier calls, and gets those of this one.
     ///
     /// # Errors
     ///
     /// [`SourceError::Absent`] if Slurm is not on this node, [`SourceError::Failed`] if its
     /// configuration or its only spool directory cannot be used.
-    pub fn jobs_of_all_users(
+    pub fn jobs_of_users(
         &self,
+        sought: Sought<'_>,
+        asked: &mut AskedDaemons,
         deadline: Deadline,
-    ) -> Result<(Vec<(u32, Job)>, SourceReport), SourceError> {
-        let mut report = SourceReport::default();
-        let answers = self.query_daemons(&mut report, None, deadline)?;
-        let running = answers
+    ) -> Result<JobsOfUsers, SourceError> {
+        let found = self.query_daemons(sought, asked, concurrent_queries_of_root(), deadline)?;
+        let running = found
+            .answers
             .into_iter()
             .filter(|(_, answer)| answer.state == State::Running);
-        let jobs = running
-            .map(|(socket, answer)| (answer.uid, socket.into_job(answer.release)))
-            .collect();
-        Ok((jobs, report))
+        Ok(JobsOfUsers {
+            jobs: running
+                .map(|(socket, answer)| (answer.uid, socket.into_job(answer.release)))
+                .collect(),
+            doubts: found.faults.into_iter().map(|fault| fault.doubt).collect(),
+            without_logins: found.skipped,
+        })
     }
 
-    /// Queries the daemons and returns the answers; `report` gets the daemons without one. With a `uid`, a daemon
-    /// whose job is another user's by what the kernel shows is not waited for; without one, jobs of all users are
-    /// sought.
+    /// Queries the daemons. Of those that `asked` has, the outcome is known.
     ///
     /// # Errors
     ///
     /// As [`find_sockets`].
     fn query_daemons(
         &self,
-        report: &mut SourceReport,
-        uid: Option<u32>,
+        sought: Sought<'_>,
+        asked: &mut AskedDaemons,
+        concurrent_max: usize,
         deadline: Deadline,
-    ) -> Result<Vec<(Socket, Answer)>, SourceError> {
-        let spool = self.spool.as_deref();
-        let sockets = find_sockets(&self.slurm_conf, self.node_name.as_deref(), spool, report)?;
-        let paths: Vec<&Path> = sockets.iter().map(|socket| socket.path.as_path()).collect();
+    ) -> Result<Answers, SourceError> {
         let tree = self.slurm_conf.tree();
-        let may_be_own = uid.map(|uid| {
-            let sockets = &sockets;
-            // Given a socket by its index, and the process of its daemon.
-            move |index: usize, pid: i32| {
-                sockets.get(index).is_none_or(|socket| {
-                    job_owner::can_be_owned_by(tree, uid, &socket.name.job, pid)
-                })
+        let owners = OwnerSearch::new(tree, self.records.as_ref());
+        let spool = self.spool.as_deref();
+        let node_name = self.node_name.as_deref();
+        let FoundSockets {
+            sockets,
+            faults,
+            skipped,
+            mut seen,
+        } = find_sockets(&self.slurm_conf, node_name, spool, &owners)?;
+        let mut found = Answers {
+            answers: Vec::new(),
+            faults,
+            skipped,
+            seen: Vec::new(),
+        };
+        let new: Vec<&Socket> = sockets
+            .iter()
+            .filter(|socket| !asked.0.contains_key(&socket.key()))
+            .collect();
+        let paths: Vec<&Path> = new.iter().map(|socket| socket.path.as_path()).collect();
+        // Given a socket by its index, and the process of its daemon.
+        let may_matter = |index: usize, pid: Option<i32>| match (new.get(index), sought) {
+            (Some(socket), Sought::Users(uids)) => {
+                owners.find(&socket.name.job, pid).include_one_of(uids)
             }
-        });
-        let may_matter = may_be_own
-            .as_ref()
-            .map(|may_be_own| may_be_own as &dyn Fn(usize, i32) -> bool);
-        let owner = tree.trust().owner();
+            _ => true,
+        };
         let outcomes = query_sockets(
             &paths,
             QueryTerms {
-                owner,
-                may_matter,
+                owner: tree.trust().owner(),
+                may_matter: matches!(sought, Sought::Users(_))
+                    .then_some(&may_matter as &dyn Fn(usize, Option<i32>) -> bool),
                 timeout: QUERY_TIMEOUT,
+                concurrent_max,
                 deadline,
             },
         );
-        let mut answers = Vec::new();
+        for (socket, outcome) in new.iter().zip(outcomes) {
+            asked
+                .0
+                .extend(outcome.map(|outcome| (socket.key(), outcome)));
+        }
         let mut gone = 0;
         let mut unasked = 0;
-        for (socket, outcome) in sockets.into_iter().zip(outcomes) {
+        for socket in sockets {
             let path = socket.path.display();
-            match outcome {
-                Some(QueryOutcome::Done(Ok(answer))) => answers.push((socket, answer)),
+            let Some(QueryOutcome { pid, answer }) = asked.0.get(&socket.key()) else {
+                unasked += 1;
+                continue;
+            };
+            let error = match answer {
+                Ok(answer) => {
+                    found.answers.push((socket, *answer));
+                    continue;
+                }
                 // Slurm does not remove the sockets of killed daemons.
-                Some(QueryOutcome::Done(Err(Error::SocketGone))) => gone += 1,
+                Err(Error::SocketGone) => {
+                    gone += 1;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let kind = match error {
                 // A daemon that hung up may have a running job as well.
-                Some(QueryOutcome::Done(Err(
-                    error @ (Error::Timeout | Error::ConnectionClosed),
-                ))) => {
-                    report.silent.push(format!("{path}: {error}"));
-                }
-                Some(QueryOutcome::Done(Err(error))) => {
-                    report.broken.push(format!("{path}: {error}"))
-                }
-                // Only a query for one `uid` has this outcome.
-                Some(QueryOutcome::Irrelevant) => {
-                    let cause = "did not answer in time; its job is another user's";
-                    report.foreign.push(format!("{path}: {cause}"));
-                }
-                None => unasked += 1,
-            }
+                Error::Timeout | Error::ConnectionClosed => FaultKind::Silent,
+                _ => FaultKind::Broken,
+            };
+            let doubt = Doubt {
+                cause: format!("{path}: {error}"),
+                owners: owners.find(&socket.name.job, *pid),
+            };
+            found.faults.push(Fault { doubt, kind });
         }
+        asked.forget_starting();
         if unasked > 0 {
-            report
-                .silent
-                .push(format!("{unasked} more daemons could not be asked in time"));
+            let cause = format!("{unasked} more daemons could not be asked in time");
+            found.faults.push(Fault {
+                doubt: Doubt::about_anybody(cause),
+                kind: FaultKind::Silent,
+            });
         }
-        report.seen.push(format!(
+        seen.push(format!(
             "{} daemons answered, {gone} sockets are stale",
-            answers.len()
+            found.answers.len()
         ));
-        Ok(answers)
+        found.seen = seen;
+        Ok(found)
     }
+}
+
+/// How many daemons a command of root queries at the same time.
+fn concurrent_queries_of_root() -> usize {
+    let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+    usize::try_from(files)
+        .unwrap_or(ROOT_QUERIES_MAX)
+        .saturating_sub(OTHER_DESCRIPTORS)
+        .clamp(CONCURRENT_QUERIES_MAX, ROOT_QUERIES_MAX)
 }
 
 impl Source for SlurmSource {
@@ -167,8 +262,20 @@ impl Source for SlurmSource {
 
     /// Reports the user's jobs: those whose daemons name the user as the owner.
     fn jobs(&self, uid: u32, deadline: Deadline) -> Result<SourceReport, SourceError> {
-        let mut report = SourceReport::default();
-        for (socket, answer) in self.query_daemons(&mut report, Some(uid), deadline)? {
+        let users = BTreeSet::from([uid]);
+        let found = self.query_daemons(
+            Sought::Users(&users),
+            &mut AskedDaemons::default(),
+            CONCURRENT_QUERIES_MAX,
+            deadline,
+        )?;
+        let mut report = SourceReport {
+            skipped: found.skipped.into_iter().map(|doubt| doubt.cause).collect(),
+            seen: found.seen,
+            ..SourceReport::default()
+        };
+        report.add_faults(found.faults, uid);
+        for (socket, answer) in found.answers {
             if answer.uid == uid {
                 report.add_job(socket, answer);
             }
@@ -235,6 +342,31 @@ struct Socket {
     started: i64,
 }
 
+impl Socket {
+    /// What identifies the socket of one job.
+    fn key(&self) -> (PathBuf, i64) {
+        (self.path.clone(), self.started)
+    }
+}
+
+/// The sockets of the spool directories, and what else is in them.
+#[derive(Default)]
+struct FoundSockets {
+    sockets: Vec<Socket>,
+    faults: Vec<Fault>,
+    skipped: Vec<Doubt>,
+    seen: Vec<String>,
+}
+
+impl FoundSockets {
+    fn add_broken(&mut self, cause: String, owners: PossibleOwners) {
+        self.faults.push(Fault {
+            doubt: Doubt { cause, owners },
+            kind: FaultKind::Broken,
+        });
+    }
+}
+
 /// A spool directory; with a node, only that node's sockets in it count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SpoolDir {
@@ -243,8 +375,8 @@ struct SpoolDir {
 }
 
 /// Finds the sockets of this node; of each node that this host may be, if `node_name` is `None` or no name that Slurm
-/// allows. `spool` is the directory that the configuration sets: without it `slurm.conf` tells. `report` gets the
-/// sockets that cannot be used.
+/// allows. `spool` is the directory that the configuration sets: without it `slurm.conf` tells. The result has the
+/// sockets that cannot be used as well, and the accounts to which `owners` finds that these may belong.
 ///
 /// # Errors
 ///
@@ -254,8 +386,8 @@ fn find_sockets(
     slurm_conf: &SlurmConfSearch,
     node_name: Option<&str>,
     spool: Option<&Path>,
-    report: &mut SourceReport,
-) -> Result<Vec<Socket>, SourceError> {
+    owners: &OwnerSearch<'_>,
+) -> Result<FoundSockets, SourceError> {
     let tree = slurm_conf.tree();
     let node = node_name.and_then(|name| name.parse::<NodeName>().ok());
     let dirs = match spool {
@@ -266,17 +398,21 @@ fn find_sockets(
         None => configured_spool_dirs(slurm_conf, node)?,
     };
     let has_several = dirs.len() > 1;
-    let mut sockets = Vec::new();
+    let mut found = FoundSockets::default();
     for spool_dir in dirs {
-        match list_sockets(tree, &spool_dir, report) {
-            Ok(listed) => sockets.extend(listed),
+        match list_sockets(tree, &spool_dir, owners, &mut found) {
+            Ok(()) => {}
             // A node's unusable directory does not hide the others.
-            Err(SourceError::Failed(cause)) if has_several => report.broken.push(cause),
-            Err(SourceError::Absent(what)) if has_several => report.skipped.push(what),
+            Err(SourceError::Failed(cause)) if has_several => {
+                found.add_broken(cause, PossibleOwners::Any);
+            }
+            Err(SourceError::Absent(what)) if has_several => {
+                found.skipped.push(Doubt::about_anybody(what));
+            }
             Err(error) => return Err(error),
         }
     }
-    Ok(sockets)
+    Ok(found)
 }
 
 /// Finds where a configured spool directory lies below the tree's root.
@@ -385,8 +521,8 @@ fn unreadable_spool(path: &Path, error: &std::io::Error) -> SourceError {
     }
 }
 
-/// Lists the sockets of one directory that are of this node's jobs, one for each job with an extern step;
-/// `report.broken` gets those that cannot be used. Resolves symbolic links in the path, since root's module follows
+/// Adds the sockets of one directory that are of this node's jobs, one for each job with an extern step, and those that
+/// cannot be used. Resolves symbolic links in the path, since root's module follows
 /// none.
 ///
 /// # Errors
@@ -396,8 +532,9 @@ fn unreadable_spool(path: &Path, error: &std::io::Error) -> SourceError {
 fn list_sockets(
     tree: &Tree,
     spool_dir: &SpoolDir,
-    report: &mut SourceReport,
-) -> Result<Vec<Socket>, SourceError> {
+    owners: &OwnerSearch<'_>,
+    found: &mut FoundSockets,
+) -> Result<(), SourceError> {
     let failed = |error: TrustError| distrusted_spool(&spool_dir.path, &error);
     let path = with_slurm_trusted(tree.trust(), |trust| resolve_links(trust, &spool_dir.path))
         .map_err(failed)?;
@@ -407,12 +544,12 @@ fn list_sockets(
         .to_str()
         .and_then(|text| text.parse().ok())
         .ok_or_else(|| SourceError::Failed(format!("{path:?} is no plain path")))?;
-    let mut sockets = Vec::new();
+    let mut count: usize = 0;
     let mut other_nodes = BTreeSet::new();
-    let mut has_other_steps = false;
+    let mut other_steps = BTreeSet::new();
     for (name, step) in names.iter().filter_map(|name| parse_socket_name(name)) {
         if step != EXTERN_STEP {
-            has_other_steps = true;
+            other_steps.insert(name.job);
             continue;
         }
         if spool_dir
@@ -425,30 +562,41 @@ fn list_sockets(
         }
         let socket_path = path.join(name.to_string());
         match socket_created_at(&dir, &name, tree.trust().owner()) {
-            Ok(started) => sockets.push(Socket {
-                name,
-                spool: spool.clone(),
-                path: socket_path,
-                started,
-            }),
+            Ok(started) => {
+                count += 1;
+                found.sockets.push(Socket {
+                    name,
+                    spool: spool.clone(),
+                    path: socket_path,
+                    started,
+                });
+            }
             // The job has ended since the directory was listed.
             Err(Error::SocketGone) => {}
-            Err(error) => report
-                .broken
-                .push(format!("{}: {error}", socket_path.display())),
+            Err(error) => found.add_broken(
+                format!("{}: {error}", socket_path.display()),
+                owners.find(&name.job, None),
+            ),
         }
     }
-    report
-        .seen
-        .push(format!("{spool}: {} sockets of jobs", sockets.len()));
-    if sockets.is_empty() {
+    found.seen.push(format!("{spool}: {count} sockets of jobs"));
+    if count == 0 {
         let other_node = other_nodes.first().map(String::as_str);
-        let cause = explain_no_sockets(spool_dir.node.as_ref(), other_node, has_other_steps);
-        report
-            .skipped
-            .extend(cause.map(|cause| format!("{spool}: {cause}")));
+        let cause =
+            explain_no_sockets(spool_dir.node.as_ref(), other_node, !other_steps.is_empty());
+        // A job of another node's name may be anybody's.
+        let owners = match other_node {
+            Some(_) => PossibleOwners::Any,
+            None => {
+                PossibleOwners::one_of_all(other_steps.iter().map(|job| owners.find(job, None)))
+            }
+        };
+        found.skipped.extend(cause.map(|cause| Doubt {
+            cause: format!("{spool}: {cause}"),
+            owners,
+        }));
     }
-    Ok(sockets)
+    Ok(())
 }
 
 /// Explains why a directory has no socket of this node's jobs; `None` if nothing there points at a running job. `node`

@@ -136,3 +136,106 @@ fn daemons_beyond_deadline_are_reported() {
         "36 more daemons could not be asked in time"
     );
 }
+
+/// What a command of root waits for: 100 daemons of one user that hang hold it up for a second in all, beside others,
+/// and put nobody else in doubt. A second question of the same call does not wait again.
+#[test]
+fn hundred_hung_daemons_of_another_user_cost_one_second_once() {
+    let bench = SlurmBench::new("/s");
+    for job in 1..=100 {
+        bench.daemon(job, DaemonBehavior::Hangs);
+    }
+    for job in 101..=150 {
+        bench.daemon(job, DaemonBehavior::Answers(7, RUNNING));
+    }
+    let process = std::process::id();
+    // This process stands for all daemons. Each job has its own line.
+    let lines: String = (1..=100)
+        .map(|job| format!("{job}:freezer:/slurm_n1/uid_6/job_{job}/step_extern\n"))
+        .collect();
+    bench
+        .scratch
+        .file(&format!("proc/{process}/cgroup"), &lines);
+    let mut asked = AskedDaemons::default();
+    for waits in [QUERY_TIMEOUT, Duration::ZERO] {
+        for uid in [5, 6, 5] {
+            let began = bench.clock.elapsed();
+            let sought = BTreeSet::from([uid]);
+            let deadline = bench.deadline_after(LONG);
+            let found = bench
+                .source(None)
+                .jobs_of_users(Sought::Users(&sought), &mut asked, deadline)
+                .unwrap();
+            assert_eq!((found.jobs.len(), found.doubts.len()), (50, 100));
+            let own = found
+                .doubts
+                .iter()
+                .filter(|doubt| doubt.owners.include(uid));
+            assert_eq!(own.count(), if uid == 5 { 0 } else { 100 }, "{uid}");
+            let waits = if began.is_zero() {
+                waits
+            } else {
+                Duration::ZERO
+            };
+            assert_eq!(bench.clock.elapsed() - began, waits, "{uid}");
+        }
+    }
+}
+
+/// The job may be the user's own: a node that is busy for more than a second does not fail the epilog.
+#[test]
+fn late_daemon_of_possible_own_job_is_awaited_by_root() {
+    let bench = SlurmBench::new("/s");
+    let late = 3 * QUERY_TIMEOUT;
+    bench.daemon(1, DaemonBehavior::IsLate(late));
+    let found = bench.all_jobs(Sought::Users(&BTreeSet::from([5])));
+    assert_eq!((found.jobs.len(), found.doubts.len()), (1, 0));
+    assert_eq!(bench.clock.elapsed(), late);
+    bench.all_jobs(Sought::All);
+    assert_eq!(bench.clock.elapsed(), late + QUERY_TIMEOUT);
+}
+
+/// Nobody has a process with its number, as nobody ever connected: the title of the daemon shows whose job it is.
+#[test]
+fn daemon_with_full_queue_of_another_users_job_delays_no_login_to_the_deadline() {
+    let bench = SlurmBench::new("/s");
+    let path = bench.path("s", "n1", 3);
+    let listener = socket(
+        AddressFamily::Unix,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )
+    .unwrap();
+    bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+    listen(&listener, Backlog::new(0).unwrap()).unwrap();
+    let _filling = UnixStream::connect(&path).unwrap();
+    bench.daemon(4, DaemonBehavior::Answers(5, RUNNING));
+    bench
+        .scratch
+        .file("proc/70/cmdline", "slurmstepd: [3.extern]\0");
+    let cgroup = "2:freezer:/slurm_n1/uid_6/job_3/step_extern\n0::/\n";
+    bench.scratch.file("proc/70/cgroup", cgroup);
+    let report = bench.report();
+    assert_eq!(bench.clock.elapsed(), QUERY_TIMEOUT);
+    assert_eq!((ids(&report), report.silent.len()), (vec!["4"], 0));
+    assert_eq!(report.foreign.len(), 1);
+}
+
+/// Its state changes, and then its user has a job.
+#[test]
+fn starting_job_is_asked_about_again() {
+    let bench = SlurmBench::new("/s");
+    bench.daemon(1, DaemonBehavior::Answers(5, daemons::STARTING));
+    let mut asked = AskedDaemons::default();
+    let mut count = |running| {
+        if running {
+            std::fs::remove_file(bench.path("s", "n1", 1)).unwrap();
+            bench.daemon(1, DaemonBehavior::Answers(5, RUNNING));
+        }
+        let source = bench.source(None);
+        let found = source.jobs_of_users(Sought::All, &mut asked, bench.deadline_after(LONG));
+        found.unwrap().jobs.len()
+    };
+    assert_eq!((count(false), count(true), count(false)), (0, 1, 1));
+}
