@@ -389,27 +389,33 @@ fn second_call_ends_strays_that_first_left() {
     });
 }
 
+/// Installs the server of a file system at /mnt/hangs that becomes alice's. It never answers; her own program that waits
+/// for it writes /tmp/read.
+fn install_hanging_server(node: &Node) {
+    node.create_dir("/mnt/hangs", 0o755);
+    // Answers the first request (FUSE_INIT of linux/fuse.h), and reads the second.
+    node.write(
+        "/usr/bin/hang",
+        r#"#!/bin/bash
+        exec 3<>/dev/fuse
+        mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0,allow_other none /mnt/hangs
+        dd bs=65536 count=1 <&3 >/tmp/init 2>/dev/null
+        { printf '\x50\0\0\0\0\0\0\0'; dd if=/tmp/init bs=8 skip=1 count=1 2>/dev/null
+          printf '\x07\0\0\0\x1f\0\0\0\0\0\2\0'; head -c 52 /dev/zero; } >/tmp/answer
+        cat /tmp/answer >&3
+        exec setpriv --reuid 1001 --regid 1001 --clear-groups \
+            sh -c 'dd bs=65536 count=1 <&3 >/dev/null 2>&1; echo >/tmp/read; exec sleep infinity'
+        "#,
+    );
+    node.set_mode("/usr/bin/hang", 0o755);
+    node.create_dir("/tmp", 0o1777);
+}
+
 /// SIGKILL does not end a process that waits for a request which the file system has read.
 #[test]
 fn login_that_waits_for_file_system_of_stray_ends_after_stray() {
     on_node(|node| {
-        node.create_dir("/mnt/hangs", 0o755);
-        // Answers the first request (FUSE_INIT of linux/fuse.h), and reads the second.
-        node.write(
-            "/usr/bin/hang",
-            r#"#!/bin/bash
-            exec 3<>/dev/fuse
-            mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0,allow_other none /mnt/hangs
-            dd bs=65536 count=1 <&3 >/tmp/init 2>/dev/null
-            { printf '\x50\0\0\0\0\0\0\0'; dd if=/tmp/init bs=8 skip=1 count=1 2>/dev/null
-              printf '\x07\0\0\0\x1f\0\0\0\0\0\2\0'; head -c 52 /dev/zero; } >/tmp/answer
-            cat /tmp/answer >&3
-            exec setpriv --reuid 1001 --regid 1001 --clear-groups \
-                sh -c 'dd bs=65536 count=1 <&3 >/dev/null 2>&1; echo >/tmp/read; exec sleep infinity'
-            "#,
-        );
-        node.set_mode("/usr/bin/hang", 0o755);
-        node.create_dir("/tmp", 0o1777);
+        install_hanging_server(node);
         let stray = Process::new(node, ROOT, "exec hang");
         eventually("the stray is the user's", || {
             stray.uids().starts_with("1001\t")
@@ -429,5 +435,70 @@ fn login_that_waits_for_file_system_of_stray_ends_after_stray() {
             login.try_wait().unwrap().is_some()
         });
         assert!(job.cgroup.pids().is_empty(), "something is left");
+    });
+}
+
+/// The server runs in another job of hers, so that this end of a job does not end it.
+#[test]
+fn process_that_waits_for_file_system_of_its_own_user_is_no_fault_of_node() {
+    on_node(|node| {
+        install_hanging_server(node);
+        let other = node.job(ALICE, "1").start();
+        let server = Process::start_in(node, &other.cgroup, ROOT, "exec hang");
+        eventually("the server is the user's", || {
+            server.uids().starts_with("1001\t")
+        });
+        let job = node.job(ALICE, "4242").start();
+        let sshd = node.sshd();
+        let mut login = sshd.stay(ALICE, "exec ls /mnt/hangs/file");
+        eventually("the login waits for it", || node.exists("/tmp/read"));
+        let unregister = ["unregister", "--strays", "--timeout", "1", "4242"];
+        node.job_adopt(&unregister)
+            .exits(3)
+            .says("are still there")
+            .omits("cannot be killed");
+        server.end();
+        node.job_adopt(&unregister).ok();
+        eventually("the login has ended", || {
+            login.try_wait().unwrap().is_some()
+        });
+        eventually("only the payload is left", || job.cgroup.pids().len() == 1);
+    });
+}
+
+/// Where the user has mounted the device for this process, the node has a file system of the user that never answers.
+#[test]
+fn path_of_device_that_user_chose_is_not_walked() {
+    on_node(|node| {
+        install_hanging_server(node);
+        let script = "exec unshare --mount sh -c '
+            mount -t tmpfs none /mnt/hangs && touch /mnt/hangs/gpu && mount --bind /dev/loop0 /mnt/hangs/gpu &&
+            exec setpriv --reuid 1001 --regid 1001 --clear-groups \
+                sh -c \"exec sleep infinity </mnt/hangs/gpu\"'";
+        let stray = Process::new(node, ROOT, script);
+        eventually("it is the user's", || {
+            stray.uids().starts_with("1001\t")
+                && std::fs::read_link(format!("/proc/{}/fd/0", stray.host_pid()))
+                    .is_ok_and(|path| path.ends_with("hangs/gpu"))
+        });
+        let path = Process::new(
+            node,
+            BOB,
+            "exec perl -e 'open($f, \"<\", \"/dev/null\"); sysopen($g, \"/dev/loop0\", 0x200000) or die; \
+             open($t, \">/tmp/path\"); close($t); sleep 1000'",
+        );
+        eventually("bob has a path", || node.exists("/tmp/path"));
+        let server = Process::new(node, ROOT, "exec hang");
+        eventually("the server is the user's", || {
+            server.uids().starts_with("1001\t")
+        });
+        let strays = list_strays(node, &[], 1);
+        let devices = |pid: i32| {
+            let found = strays.iter().find(|one| one["pid"] == pid);
+            found.unwrap()["devices"].clone()
+        };
+        assert_eq!(devices(stray.pid()), serde_json::json!(["b:7:0"]));
+        assert_eq!(devices(path.pid()), serde_json::json!([]), "a mere path");
+        server.end();
     });
 }

@@ -1,31 +1,27 @@
 //! Finds the devices that a process has open.
 
 use helper::jobs::sources::processes;
-use helper::node::{DeviceNode, Tree};
+use helper::node::DeviceNode;
 use helper::printable;
-use kernel::proc::Proc;
-use kernel::sys::file::read_file_status;
+use kernel::proc::{Proc, find_field, read};
+use kernel::sys::file::{open_beneath, read_file_status};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, SFlag, major, minor};
 use protocol::{DeviceRule, DeviceType};
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 /// Finds the devices that a process has open and that a closed slice would refuse; `None` if its descriptors cannot be
-/// listed. The device numbers decide. A device is named by its path if that leads to the same numbers here, and else
-/// by its type and numbers.
+/// listed. The device numbers decide. A device is named by its path if that is one of the node's own `/dev`, and else by
+/// its type and numbers: the process may have chosen any other path, also one at which nobody ever answers.
 pub(super) fn find_refused_devices(pid: i32, allowed: &[DeviceRule]) -> Option<Vec<String>> {
-    let dir = Proc::host().dir(pid).join("fd");
-    let tree = Tree::host();
+    let dir = Proc::host().dir(pid);
+    let links = dir.join("fd");
     let mut names = BTreeSet::new();
-    for link in processes::list_numbers::<u32>(&dir)
-        .ok()?
-        .flatten()
-        .map(|fd| dir.join(fd.to_string()))
-    {
-        let Some(node) = read_device(&link) else {
+    for fd in processes::list_numbers::<u32>(&links).ok()?.flatten() {
+        let Some(node) = read_device(&dir, fd) else {
             continue;
         };
         // A rule without a minor number is for all of them. Accesses do not matter here.
@@ -36,13 +32,9 @@ pub(super) fn find_refused_devices(pid: i32, allowed: &[DeviceRule]) -> Option<V
         if allowed.iter().any(allows) {
             continue;
         }
-        let path = fs::read_link(&link)
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let leads_to_device = tree.read_node(&path) == Ok(node);
-        names.insert(if leads_to_device {
-            printable(&path)
+        let path = fs::read_link(links.join(fd.to_string())).unwrap_or_default();
+        names.insert(if is_path_of_device(&path, node) {
+            printable(&path.to_string_lossy())
         } else {
             format!("{}:{}:{}", node.kind.letter(), node.major, node.minor)
         });
@@ -50,11 +42,41 @@ pub(super) fn find_refused_devices(pid: i32, allowed: &[DeviceRule]) -> Option<V
     Some(names.into_iter().collect())
 }
 
-/// Reads the device of a process's descriptor; `None` if it is no device, or has been closed. It opens no
-/// device, and queries no file system, which might hang.
-fn read_device(link: &Path) -> Option<DeviceNode> {
-    let file = open(link, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
-    let status = read_file_status(file.as_fd()).ok()?;
+/// The node's own device nodes.
+const DEV: &str = "/dev";
+
+/// Whether a path leads to this device below the node's own `/dev`, by no symbolic link and into no other mount, such as
+/// one of a user in `/dev/shm`.
+fn is_path_of_device(path: &Path, node: DeviceNode) -> bool {
+    let Ok(below) = path.strip_prefix(DEV) else {
+        return false;
+    };
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    let Ok(dev) = open(DEV, flags | OFlag::O_DIRECTORY, Mode::empty()) else {
+        return false;
+    };
+    let file = open_beneath(dev, below, flags);
+    file.is_ok_and(|file| read_node(file.as_fd()) == Some(node))
+}
+
+/// Reads the device of a descriptor of the process with this directory; `None` if it is no device, has been closed, or
+/// is a mere path (`O_PATH`), by which nothing was opened. It opens no device, and queries no file system, which might
+/// hang.
+fn read_device(process: &Path, fd: u32) -> Option<DeviceNode> {
+    let info = read(process.join("fdinfo").join(fd.to_string())).ok()?;
+    let flags = i32::from_str_radix(find_field(&info, "flags:")?, 8).ok()?;
+    if OFlag::from_bits_truncate(flags).contains(OFlag::O_PATH) {
+        return None;
+    }
+    // A link of procfs leads to the open file itself, by no path.
+    let link = process.join("fd").join(fd.to_string());
+    let file = open(&link, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
+    read_node(file.as_fd())
+}
+
+/// Reads the numbers of a device node; `None` for another file.
+fn read_node(file: BorrowedFd<'_>) -> Option<DeviceNode> {
+    let status = read_file_status(file).ok()?;
     let kind = match SFlag::from_bits_truncate(status.mode) & SFlag::S_IFMT {
         SFlag::S_IFCHR => DeviceType::Char,
         SFlag::S_IFBLK => DeviceType::Block,
@@ -81,5 +103,45 @@ mod tests {
         let rule: DeviceRule = "c:1:-1:r".parse().unwrap();
         assert!(!find_refused_devices(pid, &[rule]).unwrap().contains(&zero));
         drop(file);
+    }
+
+    /// A descriptor that was opened as a path opens no device, whatever it was given.
+    #[test]
+    fn path_descriptor_is_no_open_device() {
+        let pid = nix::unistd::getpid().as_raw();
+        // No other test of this process opens it.
+        let find = || find_refused_devices(pid, &[]).unwrap();
+        let path = open("/dev/full", OFlag::O_PATH, Mode::empty()).unwrap();
+        assert!(!find().contains(&"/dev/full".to_owned()));
+        drop(path);
+        let opened = open("/dev/full", OFlag::O_WRONLY, Mode::empty()).unwrap();
+        assert!(find().contains(&"/dev/full".to_owned()));
+        drop(opened);
+    }
+
+    #[test]
+    fn device_is_named_by_paths_of_node_alone() {
+        let node = |path: &str| {
+            let file = open(path, OFlag::O_PATH, Mode::empty()).unwrap();
+            read_node(file.as_fd()).unwrap()
+        };
+        let zero = node("/dev/zero");
+        assert!(is_path_of_device(Path::new("/dev/zero"), zero));
+        for path in [
+            "/dev/null",
+            "/dev/../dev/zero",
+            "/proc/self/root/dev/zero",
+            "/dev/gone",
+            "/dev",
+            "dev/zero",
+            "",
+        ] {
+            assert!(!is_path_of_device(Path::new(path), zero), "{path}");
+        }
+        // What is below another mount is not looked at: a user may have made it.
+        assert!(!is_path_of_device(
+            Path::new("/dev/pts/ptmx"),
+            node("/dev/pts/ptmx")
+        ));
     }
 }
