@@ -8,8 +8,9 @@
 # the user's other jobs as well.
 #
 # With status 4 a process waits in the kernel, so that no signal ends it, and its memory and devices stay in use.
-# The message has its function and file: have your scheduler drain the node with it. Without end_grace of
-# job_adopt.conf(5) and ten seconds more, the scheduler's own limit for an epilog may end this one before.
+# The message has its function and file: have your scheduler drain the node with it, and with no other status, which
+# users can cause. Without end_grace of job_adopt.conf(5) and ten seconds more, the scheduler's own limit for an epilog
+# may end this one before.
 
 # Drops the environment except the variables named here: a scheduler may pass on variables of the user.
 case ${1-} in

@@ -20,6 +20,12 @@ pub(super) enum Error {
     /// An operation failed, in the form "operation object: cause".
     #[error("{0}")]
     Failed(String),
+    /// Processes with these numbers remain in a cgroup.
+    #[error(
+        "empty {cgroup}: processes {} are still there; try again later",
+        list_pids(pids)
+    )]
+    Remaining { cgroup: String, pids: Vec<i32> },
     /// Processes remain that no signal ends, in the form "operation object: cannot be killed: processes".
     #[error("{0}")]
     Unkillable(String),
@@ -53,9 +59,24 @@ impl Error {
             Self::Input(_) => EXIT_USAGE,
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => EXIT_FINE,
             Self::Unkillable(_) => EXIT_UNKILLABLE,
-            Self::Failed(_) | Self::Output(_) => EXIT_FAILED,
+            Self::Failed(_) | Self::Remaining { .. } | Self::Output(_) => EXIT_FAILED,
         }
     }
+}
+
+/// Maximum process numbers in a message.
+const PIDS_MAX: usize = 8;
+
+fn list_pids(pids: &[i32]) -> String {
+    let mut names: Vec<String> = pids
+        .iter()
+        .take(PIDS_MAX)
+        .map(ToString::to_string)
+        .collect();
+    if pids.len() > PIDS_MAX {
+        names.push("...".into());
+    }
+    names.join(", ")
 }
 
 impl From<RecordError> for Error {

@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod fuse;
 pub mod grace;
 pub mod sshd;
 pub mod subtree;

@@ -1,7 +1,8 @@
 //! Describes processes that outlive `SIGKILL`, so that an admin knows what holds them: a dead file server, a disk, a
 //! driver.
 //!
-//! A thread that sleeps uninterruptibly (state D) dies only once the kernel's own wait ends. `/proc` shows in which
+//! A thread that sleeps uninterruptibly (state D) dies only once the kernel's own wait ends. Most such waits are short, and
+//! some a user can make: [`describe_unkillable`] names only those that last and are none of the user's. `/proc` shows in which
 //! function it waits and, if its system call names a file by a descriptor, which file. A path in its memory is not read:
 //! the user may have put it into a page of a file system that does not answer. The reader would then sleep as
 //! uninterruptibly, and so would its process at its own end, whichever of its threads had read.
@@ -9,7 +10,9 @@
 //! What is read waits at most for locks at which a signal still ends the wait (`lock_trace` in `fs/proc/base.c`). So a
 //! thread reads it: the caller waits for a while, and the end of this process ends the thread.
 
-use kernel::proc::{find_field, read_at_most, read_record};
+use crate::fuse;
+use kernel::proc::{Proc, find_field, read_at_most, read_record};
+use std::collections::BTreeSet;
 use std::fs::{self, read_link};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -26,13 +29,32 @@ const THREADS_MAX: usize = 256;
 const FILE_BYTES_MAX: u64 = 4096;
 const MOUNTS_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Describes those of these processes that no signal ends at present, as "7 (cp, in wait_on_bit, /mnt/a on nfs of
+/// Time between two looks at a thread: one that waits for a disk, or ends slowly, has run in between.
+const LOOK_INTERVAL: Duration = Duration::from_secs(3);
+
+/// Describes those of these processes that no signal ends, as "7 (cp, in wait_on_bit, /mnt/a on nfs of
 /// server:/a)"; `None` if there are none.
+///
+/// No signal ends a process if a thread of it has a `SIGKILL` before it, sleeps uninterruptibly, and has not run once for
+/// three seconds. Processes whose user serves a file system do not count: they may wait for the user. So the caller ends
+/// all processes of the user first that it may end. If there may be such a process, the call takes these three seconds.
 #[must_use]
 pub fn describe_unkillable(pids: &[i32]) -> Option<String> {
-    let unkillable: Vec<(i32, PathBuf)> = pids
-        .iter()
-        .filter_map(|&pid| Some((pid, find_uninterruptible_thread(pid)?)))
+    let find_all = || -> Vec<(i32, StuckThread)> {
+        pids.iter()
+            .filter_map(|&pid| Some((pid, StuckThread::find(pid)?)))
+            .collect()
+    };
+    let stuck = find_all();
+    if stuck.is_empty() {
+        return None;
+    }
+    thread::sleep(LOOK_INTERVAL);
+    let still: BTreeSet<StuckThread> = find_all().into_iter().map(|(_, thread)| thread).collect();
+    let unkillable: Vec<(i32, PathBuf)> = stuck
+        .into_iter()
+        .filter(|(pid, thread)| still.contains(thread) && !may_wait_for_its_user(*pid))
+        .map(|(pid, thread)| (pid, thread.dir))
         .collect();
     if unkillable.is_empty() {
         return None;
@@ -77,18 +99,68 @@ fn wait_for_all(receiver: &mpsc::Receiver<(i32, String)>, count: usize) -> Vec<(
     all
 }
 
-/// Finds a thread of a process that sleeps uninterruptibly, as its directory; `None` if there is none, or the process
-/// is gone.
-fn find_uninterruptible_thread(pid: i32) -> Option<PathBuf> {
-    fs::read_dir(format!("/proc/{pid}/task"))
-        .ok()?
-        .flatten()
-        .take(THREADS_MAX)
-        .map(|entry| entry.path())
-        .find(|thread| {
-            let status = read_record(thread.join("status")).unwrap_or_default();
-            find_field(&status, "State:").is_some_and(|state| state.starts_with('D'))
+/// A thread that sleeps uninterruptibly although it has to end. Equal ones were found in the same sleep.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct StuckThread {
+    dir: PathBuf,
+    /// How often it has run, by its own will or not.
+    switches: [String; 2],
+}
+
+impl StuckThread {
+    /// Finds one among the threads of a process; `None` if there is none, or the process is gone.
+    fn find(pid: i32) -> Option<Self> {
+        fs::read_dir(format!("/proc/{pid}/task"))
+            .ok()?
+            .flatten()
+            .take(THREADS_MAX)
+            .find_map(|entry| Self::read(entry.path()))
+    }
+
+    /// Reads a thread; `None` for one that is not stuck. One in a frozen cgroup v1 looks the same, and ends once that is
+    /// thawed.
+    fn read(dir: PathBuf) -> Option<Self> {
+        let status = read_record(dir.join("status")).ok()?;
+        let is_ending =
+            has_pending_kill(find_field(&status, "SigPnd:")?) || is_exiting(&dir.join("stat"));
+        let is_stuck = find_field(&status, "State:")?.starts_with('D')
+            && is_ending
+            && !read_word(&dir.join("wchan")).contains("refrigerator");
+        let switches =
+            |kind: &str| find_field(&status, &format!("{kind}_ctxt_switches:")).map(str::to_owned);
+        is_stuck.then_some(())?;
+        Some(Self {
+            switches: [switches("voluntary")?, switches("nonvoluntary")?],
+            dir,
         })
+    }
+}
+
+/// Whether `SIGKILL` is among the pending signals of a thread, by the text of its status. The kernel adds it to those of
+/// each thread (`complete_signal` in `kernel/signal.c`), and takes it away once the thread acts on it.
+fn has_pending_kill(signals: &str) -> bool {
+    u64::from_str_radix(signals, 16).is_ok_and(|signals| signals >> (libc::SIGKILL - 1) & 1 == 1)
+}
+
+/// Whether a thread exits, by its flags (`PF_EXITING` of linux/sched.h), for instance as it has acted on `SIGKILL` and
+/// closes its files: proc_pid_stat(5).
+fn is_exiting(stat: &Path) -> bool {
+    const PF_EXITING: u64 = 4;
+    let text = read_at_most(stat, FILE_BYTES_MAX).unwrap_or_default();
+    // The name before may have any characters.
+    let fields = text.rsplit(')').next().unwrap_or_default();
+    let flags = fields.split_ascii_whitespace().nth(6);
+    flags.is_some_and(|flags| {
+        flags
+            .parse::<u64>()
+            .is_ok_and(|flags| flags & PF_EXITING != 0)
+    })
+}
+
+/// Whether a process may wait for a file system that its own user serves.
+fn may_wait_for_its_user(pid: i32) -> bool {
+    let process = Proc::host().read_process(pid);
+    process.is_ok_and(|process| fuse::is_served_by(&fuse::users_of_process(&process)))
 }
 
 /// Describes where a thread waits, and for which file; empty if the kernel does not show it.
@@ -209,6 +281,45 @@ mod tests {
     fn killable_process_is_not_described() {
         let own = i32::try_from(std::process::id()).unwrap();
         assert_eq!(describe_unkillable(&[own, -1]), None);
+    }
+
+    /// Writes the directory of a thread.
+    fn write_thread(dir: &Path, state: char, pending: &str, switches: u32, function: &str) {
+        let status = format!(
+            "Name:\tx\nState:\t{state} (x)\nSigPnd:\t{pending}\nShdPnd:\t0000000000000000\n\
+             voluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t1\n"
+        );
+        fs::write(dir.join("status"), status).unwrap();
+        fs::write(dir.join("wchan"), function).unwrap();
+        fs::write(dir.join("stat"), "7 (a) D) D 1 7 7 0 -1 4194304 0").unwrap();
+    }
+
+    #[test]
+    fn thread_is_stuck_that_sleeps_on_with_a_kill_before_it() {
+        const KILL: &str = "0000000000000100";
+        let dir = std::env::temp_dir().join(format!("keeper-thread-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        let read = |state, pending, switches, function| {
+            write_thread(&dir, state, pending, switches, function);
+            StuckThread::read(dir.clone())
+        };
+        let stuck = read('D', KILL, 7, "wait_on_bit");
+        // A shell that waits for a child of vfork(2), before it gets a signal.
+        let unasked = read('D', "0000000000004000", 7, "do_vfork");
+        let others = [
+            read('S', KILL, 7, "wait_on_bit"),
+            read('R', KILL, 7, "0"),
+            read('D', KILL, 7, "__refrigerator"),
+        ];
+        let same = read('D', KILL, 7, "wait_on_bit");
+        let ran = read('D', KILL, 8, "wait_on_bit");
+        let stat = dir.join("stat");
+        fs::write(&stat, "7 (a) D) D 1 7 7 0 -1 4194308 0").unwrap();
+        let exits = is_exiting(&stat);
+        fs::remove_dir_all(&dir).unwrap();
+        assert!(stuck.is_some() && stuck == same && exits);
+        assert_ne!(stuck, ran, "it has run in between");
+        assert_eq!((unasked, others), (None, [None, None, None]));
     }
 
     /// A process that waits for its standard input is in a system call with a descriptor.

@@ -13,6 +13,7 @@ use crate::process::{Identity, Process, has_ended, read_start_ticks};
 use crate::terminals::{open_terminals, write_to_terminals};
 use helper::jobs::records::Record;
 use helper::jobs::sources::processes;
+use helper::printable;
 use keeper::grace::{Logins, ask_to_end};
 use keeper::subtree::{self, KillMode};
 use keeper::survivors::describe_unkillable;
@@ -61,7 +62,7 @@ pub(super) struct Attempt {
     pub(super) ended: EndedLogins,
     /// The logins that it found, for a further attempt, which could not tell any more where they come from.
     pub(super) known: KnownLogins,
-    /// [`Error::Failed`] if processes still run at the deadline, or a directory cannot be removed.
+    /// [`Error::Remaining`] if processes still run at the deadline, [`Error::Failed`] if a directory cannot be removed.
     pub(super) result: Result<(), Error>,
 }
 
@@ -428,15 +429,12 @@ fn remove_tree(above: &Dir, dir: &Dir) -> Result<(), Error> {
     Ok(remove_child(above, dir)?)
 }
 
-/// Maximum process numbers in a message.
-const PIDS_MAX: usize = 8;
-
 /// Kills every process in a cgroup and below it, also frozen ones.
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] if processes still run at the deadline, if this process is among them, or if the cgroup
-/// cannot be read; [`Error::Unkillable`] if one that still runs is ended by no signal.
+/// [`Error::Remaining`] if processes still run at the deadline; [`Error::Failed`] if this process is among them, or if
+/// the cgroup cannot be read.
 pub(crate) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
     require_outside(dir)?;
     let mut mode = KillMode::Cgroup;
@@ -448,7 +446,7 @@ pub(crate) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
         if Instant::now() >= deadline {
             // The list for the message takes a moment past the deadline.
             let remaining = list_members(dir, Instant::now() + LAST_MESSAGE_GRACE).all;
-            return Err(remaining_error(dir, &remaining));
+            return Err(remaining_error(dir, remaining));
         }
     }
     Ok(())
@@ -470,8 +468,8 @@ fn require_outside(dir: &Dir) -> Result<(), Error> {
 /// Kills the logins in a scheduler's cgroup, those that are `known` among them. It stops them first, until it
 /// finds no new ones: a stopped process starts no other that could escape.
 ///
-/// It fails with [`Error::Failed`] if a login still runs at the deadline, or if a cgroup could not be
-/// read; the logins that it found are killed all the same, with what they have started in other cgroups of the
+/// It fails with [`Error::Remaining`] if a login still runs at the deadline, and with [`Error::Failed`] if a cgroup could
+/// not be read; the logins that it found are killed all the same, with what they have started in other cgroups of the
 /// job.
 fn kill_logins(
     cgroup: &EndingCgroup<'_>,
@@ -494,8 +492,8 @@ fn kill_logins(
     let killed = send_signals(stopped, Signal::SIGKILL);
     let remaining = remaining?;
     if !remaining.is_empty() {
-        let pids: Vec<i32> = remaining.iter().map(|(pid, _)| *pid).collect();
-        return Err(remaining_error(cgroup.dir, &pids));
+        let pids = remaining.iter().map(|(pid, _)| *pid).collect();
+        return Err(remaining_error(cgroup.dir, pids));
     }
     killed
 }
@@ -583,25 +581,24 @@ fn may_be_inside(pid: i32, job: &Dir) -> bool {
         .is_some_and(|path| is_within(path, job.path()))
 }
 
-/// Describes the processes that remain at the deadline. If no signal ends some of them, the error is
-/// [`Error::Unkillable`] and names these alone: they need an admin.
-fn remaining_error(dir: &Dir, pids: &[i32]) -> Error {
-    if let Some(which) = describe_unkillable(pids) {
-        return Error::Unkillable(format!("empty {}: cannot be killed: {which}", dir.path()));
+/// Replaces the error for processes that remain in a cgroup by [`Error::Unkillable`], which names those that no signal
+/// ends, if there are any: they need an admin. The caller has ended before what may hold them up.
+pub(super) fn name_unkillable(error: Error) -> Error {
+    let Error::Remaining { cgroup, pids } = error else {
+        return error;
+    };
+    match describe_unkillable(&pids) {
+        Some(which) => Error::Unkillable(format!("empty {cgroup}: cannot be killed: {which}")),
+        None => Error::Remaining { cgroup, pids },
     }
-    let mut names: Vec<String> = pids
-        .iter()
-        .take(PIDS_MAX)
-        .map(ToString::to_string)
-        .collect();
-    if pids.len() > PIDS_MAX {
-        names.push("...".into());
+}
+
+/// Builds the error for the processes that remain at the deadline.
+fn remaining_error(dir: &Dir, pids: Vec<i32>) -> Error {
+    Error::Remaining {
+        cgroup: printable(dir.path()),
+        pids,
     }
-    let cause = format!(
-        "processes {} are still there; try again later",
-        names.join(", ")
-    );
-    Error::failed("empty", dir.path(), cause)
 }
 
 #[cfg(test)]

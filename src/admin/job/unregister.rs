@@ -1,6 +1,6 @@
 //! `unregister`: ends a job's logins and removes the job from the registry, for an epilog.
 
-use super::ending::{Attempt, EndedLogins, end_logins};
+use super::ending::{Attempt, EndedLogins, end_logins, name_unkillable};
 use super::logins::KnownLogins;
 use super::usage::Usage;
 use super::{names, pin, stamped_cgroup, strays};
@@ -133,6 +133,7 @@ pub(super) fn unregister(
         }
         let result = attempt
             .result
+            .map_err(name_unkillable)
             .and(strays_ended)
             .and_then(|()| forget_job(job, registry, attempt.ended));
         if let Err(error) = result {
