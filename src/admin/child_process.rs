@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Longest run of one child.
 pub(super) const CHILD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for a child that was killed.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 const CHILD_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum bytes of output that are read.
 const OUTPUT_BYTES_MAX: u64 = 256 * 1024;
@@ -127,19 +129,26 @@ pub(super) fn run_in_child(body: impl FnOnce() -> i32) -> io::Result<i32> {
 /// Waits for a child and returns its exit status. After `timeout` it kills the child and fails with `TimedOut`; if
 /// another signal has ended the child, it fails with `Interrupted`.
 fn await_exit(child: Pid, timeout: Duration) -> io::Result<i32> {
+    if let Some(end) = await_end(child, timeout)? {
+        return match end {
+            WaitStatus::Exited(_, status) => Ok(status),
+            _ => Err(io::ErrorKind::Interrupted.into()),
+        };
+    }
+    kill(child, SIGKILL)?;
+    // One that does not end, in a frozen cgroup v1 or at a file server that is down, is left: init reaps it.
+    await_end(child, KILL_TIMEOUT)?;
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// Waits until a child ends, and reaps it; `None` if it has not ended after `timeout`.
+fn await_end(child: Pid, timeout: Duration) -> io::Result<Option<WaitStatus>> {
     let deadline = Instant::now() + timeout;
     loop {
         match waitpid(child, Some(WaitPidFlag::WNOHANG))? {
-            WaitStatus::Exited(_, status) => return Ok(status),
-            WaitStatus::StillAlive if Instant::now() < deadline => {
-                std::thread::sleep(CHILD_POLL_INTERVAL);
-            }
-            WaitStatus::StillAlive => {
-                kill(child, SIGKILL)?;
-                waitpid(child, None)?;
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            _ => return Err(io::ErrorKind::Interrupted.into()),
+            WaitStatus::StillAlive if Instant::now() >= deadline => return Ok(None),
+            WaitStatus::StillAlive => std::thread::sleep(CHILD_POLL_INTERVAL),
+            end => return Ok(Some(end)),
         }
     }
 }
@@ -147,6 +156,8 @@ fn await_exit(child: Pid, timeout: Duration) -> io::Result<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::path::Path;
 
     fn query(script: &str) -> Result<String, QueryError> {
         query_in_clean_environment(Command::new("sh").args(["-c", script]))
@@ -181,5 +192,37 @@ mod tests {
             query_in_clean_environment(&mut Command::new("/none/such")),
             Err(QueryError::Unanswered(missing.to_string()))
         );
+    }
+
+    /// A signal reaches it only once it is thawed. A frozen cgroup v2 lets it end.
+    #[test]
+    fn killed_child_in_frozen_cgroup_is_not_awaited_for_long() {
+        if !nix::unistd::Uid::effective().is_root() {
+            return crate::testing::skip("needs root");
+        }
+        let name = format!("job-adopt-test-{}", std::process::id());
+        let dir = Path::new("/sys/fs/cgroup/freezer").join(name);
+        if fs::create_dir(&dir).is_err() {
+            println!("there is no freezer of cgroup v1 here: skipped");
+            return;
+        }
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        let state = dir.join("freezer.state");
+        fs::write(dir.join("cgroup.procs"), pid.to_string()).unwrap();
+        fs::write(&state, "FROZEN").unwrap();
+        while fs::read_to_string(&state).unwrap().trim() != "FROZEN" {
+            std::thread::yield_now();
+        }
+        let began = Instant::now();
+        let result = await_exit(pid, Duration::from_millis(50));
+        let took = began.elapsed();
+        fs::write(&state, "THAWED").unwrap();
+        child.wait().unwrap();
+        while fs::remove_dir(&dir).is_err() {
+            std::thread::yield_now();
+        }
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(took >= KILL_TIMEOUT && took < 10 * KILL_TIMEOUT, "{took:?}");
     }
 }
