@@ -54,19 +54,50 @@ def write(file, value):
 
 
 def move(pid, owner=None):
-    """Moves a process into the job, unless it is pbs_mom itself, of another job, or not the owner's."""
+    """Moves a process into the job, unless it is pbs_mom itself, of another job, or not the owner's.
+
+    The process may end at any moment, and another may get its number. The directory in /proc shows the first one alone,
+    so that it tells afterwards which of them was moved.
+    """
+    process = os.open("/proc/%d" % pid, os.O_PATH)
+
     def read(file, start):
-        with open("/proc/%d/%s" % (pid, file)) as opened:
+        path = os.open(file, os.O_RDONLY, dir_fd=process)
+        with open(path) as opened:
             return [line[len(start):].strip() for line in opened if line.startswith(start)][0]
 
-    if (read("comm", ""), read("status", "PPid:")) == ("pbs_mom", "1"):
-        raise OSError("process %d is pbs_mom, which is in no job" % pid)
-    if owner and set(read("status", "Uid:").split()) != {str(pwd.getpwnam(owner).pw_uid)}:
-        raise OSError("process %d does not belong to %s" % (pid, owner))
-    cgroup = read("cgroup", "0::")
-    if cgroup.startswith(JOBS + "/") and cgroup != "%s/%s" % (JOBS, name):
-        raise OSError("process %d is in another job: %s" % (pid, cgroup))
-    write("cgroup.procs", pid)
+    try:
+        if (read("comm", ""), read("status", "PPid:")) == ("pbs_mom", "1"):
+            raise OSError("process %d is pbs_mom, which is in no job" % pid)
+        if owner and set(read("status", "Uid:").split()) != {str(pwd.getpwnam(owner).pw_uid)}:
+            raise OSError("process %d does not belong to %s" % (pid, owner))
+        cgroup = read("cgroup", "0::")
+        if cgroup.startswith(JOBS + "/") and cgroup != "%s/%s" % (JOBS, name):
+            raise OSError("process %d is in another job: %s" % (pid, cgroup))
+        write("cgroup.procs", pid)
+        try:
+            read("status", "PPid:")
+        except OSError:
+            put_back(pid)
+            raise OSError("process %d has ended" % pid)
+    finally:
+        os.close(process)
+
+
+def put_back(pid):
+    """Moves a process that has got the number meanwhile back to the cgroup of its parent, in which it was born."""
+    def read(pid, file, start):
+        with open("/proc/%s/%s" % (pid, file)) as opened:
+            return [line[len(start):].strip() for line in opened if line.startswith(start)][0]
+
+    try:
+        if read(pid, "cgroup", "0::") == "%s/%s" % (JOBS, name):
+            cgroup = read(read(pid, "status", "PPid:"), "cgroup", "0::")
+            with open("/sys/fs/cgroup%s/cgroup.procs" % cgroup, "w") as opened:
+                opened.write("%d" % pid)
+    except OSError:
+        # Nobody has the number.
+        pass
 
 
 def end():

@@ -600,6 +600,58 @@ fn openpbs_example_makes_cgroup_and_ends_remaining_processes() {
     });
 }
 
+/// The user names the process, may end it at once, and may start others until one has its number.
+#[test]
+fn openpbs_example_attaches_no_other_process_that_gets_the_number() {
+    on_node(|node| {
+        let jobs = format!("{}/pbs-jobs", node.cgroup().child("jobs").path());
+        install_example(node, "openpbs.py", "/pbs-jobs", &jobs);
+        write_pbs_module(node, "int(os.environ['EVENT'])", "77.server");
+        node.sh(&format!("EVENT=1 python3 -I -c \"{OPENPBS_START}\""))
+            .ok()
+            .says("accepted");
+        // Just before the hook writes the number, it passes to a process of bob.
+        node.write(
+            "/tmp/race.py",
+            r#"import os, sys, time
+sys.path.insert(0, "/tmp")
+
+def swap(pid):
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    with open("/proc/sys/kernel/ns_last_pid", "w") as last:
+        last.write("%d" % (pid - 1))
+    assert os.fork() or sleep(1002)
+    assert os.path.exists("/proc/%d" % pid), "another process took the number"
+
+def sleep(uid):
+    os.setuid(uid)
+    time.sleep(1000)
+
+victim = os.fork() or sleep(1001)
+while "\nUid:\t1001\t" not in open("/proc/%d/status" % victim).read():
+    pass
+os.environ["ATTACHED"] = "%d" % victim
+text = open("/tmp/openpbs.py").read()
+call = 'write("cgroup.procs", pid)'
+assert text.count(call) == 1
+exec(text.replace(call, "swap(pid); " + call))
+print(open("/proc/%d/cgroup" % victim).read())
+os.kill(victim, 9)
+"#,
+        );
+        node.sh("EVENT=3 python3 -I /tmp/race.py")
+            .ok()
+            .says("rejected")
+            .says("has ended")
+            .omits(&format!("{jobs}/77.server"));
+        node.sh(&format!("EVENT=4 python3 -I -c \"{OPENPBS_START}\""))
+            .ok()
+            .says("accepted");
+        node.sh(&format!("rmdir /sys/fs/cgroup{jobs}")).ok();
+    });
+}
+
 /// A starter that runs, with a child of alice in the cgroup of its slot, and a stand-in for the startd's
 /// answer. The slot's watcher runs until it is dropped.
 struct Slot<'a> {
