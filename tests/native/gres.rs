@@ -210,6 +210,11 @@ impl Random {
             "n[0,n2",
             "n[0-99999]",
             "n[1]n[0-65536],n2",
+            // The release decides whether these have this node.
+            "n[2]-gpu,n1",
+            "n[2]n[3]x,n1",
+            "n[0-65536],n1",
+            "n[[2]],n1",
         ];
         let this = [
             "n1",
@@ -221,10 +226,6 @@ impl Random {
             "n[1-]",
             "n[1,n1",
             "n[0-65535]",
-            "n[2]-gpu,n1",
-            "n[2]n[3]x,n1",
-            "n[0-65536],n1",
-            "n[[2]],n1",
         ];
         let mut keys = match self.below(4) {
             0 => vec![format!("NodeName={}", self.one_of(&this)), name],
