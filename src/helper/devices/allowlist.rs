@@ -1,7 +1,7 @@
 //! A job's allowlist, made of the devices that it requests under its policy.
 
 use crate::devices::{DeviceName, Resolver, Specifier, UnresolvedName};
-use crate::node::{ContainerParts, ResolvedDevices};
+use crate::node::{ContainerParts, ResolvedDevices, nvidia};
 use protocol::{ALLOWLIST_ENTRIES_MAX, Access, Allowlist, DeviceRule, DeviceType, string_enum};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -101,6 +101,9 @@ pub fn build_allowlist(
             allowlist.add_specifier(specifier, resolver)?;
         }
     }
+    let incomplete = nvidia::describe_incomplete_instances(&resolver.tree, allowlist.list.rules());
+    // It only explains the list: what cannot be read for that is no fault of the list.
+    allowlist.warnings.extend(incomplete.unwrap_or_default());
     Ok(allowlist)
 }
 
@@ -316,6 +319,47 @@ mod tests {
             build_allowlist(&request, &[], &resolver(&scratch)),
             Err(AllowlistError::TooManyEntries)
         );
+    }
+
+    /// CUDA finds no device then, and nothing else says why.
+    #[test]
+    fn part_of_a_mig_instance_is_named() {
+        let node = node();
+        node.file(
+            "proc/devices",
+            "Character devices:\n195 nvidia\n235 nvidia-caps\n",
+        );
+        let table = "config 1\ngpu0/gi1/access 12\ngpu0/gi2/access 21\ngpu0/gi2/ci0/access 22\n";
+        node.file("proc/driver/nvidia-caps/mig-minors", table);
+        node.file("dev/nvidia0", "c 195:0");
+        for (instance, minor) in [("gi2", 21), ("gi2/ci0", 22)] {
+            node.file(
+                &format!("proc/driver/nvidia/capabilities/gpu0/mig/{instance}/access"),
+                &format!("DeviceFileMinor: {minor}\n"),
+            );
+            let path = format!("dev/nvidia-caps/nvidia-cap{minor}");
+            node.file(&path, &format!("c 235:{minor}"));
+        }
+        let gpu = ("/dev/nvidia0", "rw");
+        let [gi, ci] = [21, 22].map(|minor| format!("/dev/nvidia-caps/nvidia-cap{minor}"));
+        let [gi, ci] = [(gi.as_str(), "r"), (ci.as_str(), "r")];
+        for (entries, lacks) in [
+            (vec![gpu, gi, ci], None),
+            (vec![gpu], None),
+            (vec![gpu, gi], Some("that of a compute instance in it")),
+            (vec![gpu, ci], Some("that of the GPU instance")),
+            (vec![gi, ci], Some("the node of the GPU")),
+        ] {
+            let resolved = resolve(&node, Policy::Strict, &entries, &[]);
+            assert_eq!(rules(&resolved).len(), entries.len(), "{resolved:?}");
+            let expected = lacks.map(|lacks| {
+                format!(
+                    "the list has a capability of MIG instance gpu0/gi2 and not {lacks}: no program \
+                     can use it"
+                )
+            });
+            assert_eq!(resolved.warnings, Vec::from_iter(expected), "{entries:?}");
+        }
     }
 
     #[test]

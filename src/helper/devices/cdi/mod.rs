@@ -122,8 +122,9 @@ fn too_many() -> DeviceError {
     DeviceError::new("asks for more than 4,096 device nodes")
 }
 
-/// Resolves the device of one edit; none if the edit grants neither reading nor writing, or is for a FIFO. NVIDIA's
-/// driver makes some nodes at their first use: such a missing node gives a warning.
+/// Resolves the device of one edit; none if the edit grants neither reading nor writing, or is for a FIFO. Permissions
+/// that are `m` alone give a warning, since they open nothing. NVIDIA's driver makes some nodes at their first use: such
+/// a missing node gives one, too.
 ///
 /// # Errors
 ///
@@ -131,10 +132,18 @@ fn too_many() -> DeviceError {
 fn resolve_node_edit(tree: &Tree, edit: &NodeEdit) -> Result<ResolvedDevices, DeviceError> {
     let mut found = ResolvedDevices::default();
     let access = granted_access(edit);
-    if access == Access::NONE || edit.kind == Some(NodeKind::Fifo) {
+    let path = edit.host_path.as_ref().unwrap_or(&edit.path);
+    if edit.kind == Some(NodeKind::Fifo) {
         return Ok(found);
     }
-    let path = edit.host_path.as_ref().unwrap_or(&edit.path);
+    if access == Access::NONE {
+        if edit.access == Some(Access::MKNOD) {
+            let text =
+                format!("{path} left out: the specification grants m alone, which opens nothing");
+            found.warnings.push(text);
+        }
+        return Ok(found);
+    }
     let node = match tree.read_node(path) {
         Ok(node) => node,
         Err(absent) if absent.is_absent() => {

@@ -6,11 +6,19 @@
 use super::information::find_value;
 use crate::node::tree::none_if_missing;
 use crate::node::{DeviceError, FileError, Tree};
-use protocol::parse_decimal;
-use std::collections::BTreeSet;
+use protocol::{DeviceRule, DeviceType, parse_decimal};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 /// Name of the driver of capabilities in `/proc/devices`.
 pub(in crate::node) const CAPS_DRIVER: &str = "nvidia-caps";
+
+/// Names of the driver of GPUs in `/proc/devices`: from R550 on, and before.
+pub(in crate::node) const NVIDIA_GPU_DRIVERS: [&str; 2] = ["nvidia", "nvidia-frontend"];
+
+/// Majors that the kernel gives to drivers of character devices that ask for any (`CHRDEV_MAJOR_DYN_END` and those
+/// beside it in `include/linux/fs.h`).
+const DYNAMIC_MAJORS: [RangeInclusive<u32>; 2] = [234..=254, 384..=511];
 
 /// Directory of the instances that exist.
 const CAPABILITIES_DIR: &str = "/proc/driver/nvidia/capabilities";
@@ -129,6 +137,96 @@ pub(in crate::node) fn find_capability_name(
         }
     }
     Ok(None)
+}
+
+/// Describes the MIG instances of which an allowlist has only a part: programs need the capability of the GPU instance,
+/// that of a compute instance in it, and the GPU's own node.
+///
+/// # Errors
+///
+/// [`FileError`] if a table of the driver exists and cannot be read.
+pub fn describe_incomplete_instances(
+    tree: &Tree,
+    rules: &[DeviceRule],
+) -> Result<Vec<String>, FileError> {
+    // The kernel gave the driver one of these majors, which few lists have.
+    let is_dynamic = |rule: &DeviceRule| {
+        let major = rule.major();
+        DYNAMIC_MAJORS.iter().any(|range| range.contains(&major))
+    };
+    if !rules.iter().any(is_dynamic) {
+        return Ok(Vec::new());
+    }
+    let drivers = tree.read_drivers()?;
+    let has = |driver: &str, minor: u32| {
+        drivers.majors_of(DeviceType::Char, driver).any(|major| {
+            rules.iter().any(|rule| {
+                rule.kind() == DeviceType::Char
+                    && rule.major() == major
+                    && rule.minor().is_none_or(|listed| listed == minor)
+            })
+        })
+    };
+    if drivers
+        .majors_of(DeviceType::Char, CAPS_DRIVER)
+        .next()
+        .is_none()
+    {
+        return Ok(Vec::new());
+    }
+    let table = tree.read_text_if_exists(MIG_MINORS)?.unwrap_or_default();
+    let mut instances: BTreeMap<Instance<'_>, Vec<Capability>> = BTreeMap::new();
+    for (name, minor) in parse_minor_table(&table) {
+        if let Some((instance, capability)) = parse_capability_name(name) {
+            if has(CAPS_DRIVER, minor) {
+                instances.entry(instance).or_default().push(capability);
+            }
+        }
+    }
+    let mut texts = Vec::new();
+    for (Instance { gpu, name }, capabilities) in instances {
+        let lacks = if !capabilities.contains(&Capability::GpuInstance) {
+            "that of the GPU instance"
+        } else if !capabilities.contains(&Capability::ComputeInstance) {
+            "that of a compute instance in it"
+        } else if !NVIDIA_GPU_DRIVERS.iter().any(|driver| has(driver, gpu)) {
+            "the node of the GPU"
+        } else {
+            continue;
+        };
+        texts.push(format!(
+            "the list has a capability of MIG instance {name} and not {lacks}: no program can use it"
+        ));
+    }
+    Ok(texts)
+}
+
+/// A GPU instance, by the beginning of the name of its capabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Instance<'a> {
+    gpu: u32,
+    /// As in `gpu0/gi1`.
+    name: &'a str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Capability {
+    GpuInstance,
+    ComputeInstance,
+}
+
+/// Parses the name of an instance's capability, `gpu0/gi1/access` or `gpu0/gi1/ci0/access`; `None` for another one.
+fn parse_capability_name(name: &str) -> Option<(Instance<'_>, Capability)> {
+    let path = name.strip_suffix("/access")?;
+    let mut parts = path.split('/');
+    let gpu = parse_decimal(parts.next()?.strip_prefix("gpu")?)?;
+    parts.next()?.strip_prefix("gi")?;
+    let Some(compute) = parts.next() else {
+        return Some((Instance { gpu, name: path }, Capability::GpuInstance));
+    };
+    compute.strip_prefix("ci")?;
+    let name = path.strip_suffix(compute)?.strip_suffix('/')?;
+    Some((Instance { gpu, name }, Capability::ComputeInstance))
 }
 
 /// Lists the paths of the entries of a directory that are `prefix` and a number; none if the

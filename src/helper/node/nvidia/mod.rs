@@ -12,7 +12,7 @@ mod mig;
 mod shared;
 mod uuid;
 
-pub use capabilities::has_instances;
+pub use capabilities::{describe_incomplete_instances, has_instances};
 pub(crate) use information::find_by_uuid;
 pub use information::{NvidiaGpu, find_only_gpu, gpu_minors, is_tegra, list_gpus, verify_uuid};
 pub use mig::resolve_instance;

@@ -4,6 +4,7 @@ use nix::errno::Errno;
 
 use super::card::{Card, Vendor};
 use super::class::{is_accel, is_card, is_render};
+use crate::node::nvidia::capabilities::NVIDIA_GPU_DRIVERS;
 use crate::node::pci::{PciAddress, function_dir, list_class};
 use crate::node::{
     Device, DeviceError, FileError, NodeError, ResolvedDevices, Tree, driver, major, nvidia,
@@ -263,9 +264,6 @@ fn find_device(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>,
     driver::check_node(tree, path, node)?;
     Device::from_node(path, node, Access::RW).map(Some)
 }
-
-/// Names of the driver of NVIDIA's GPUs in `/proc/devices`: from R550 on, and before.
-const NVIDIA_GPU_DRIVERS: [&str; 2] = ["nvidia", "nvidia-frontend"];
 
 /// Resolves what the GPUs among `devices` need besides: the devices that all GPUs of their vendor
 /// share, and the render nodes of an AMD card that is named by its card node. `gres.conf` names only
