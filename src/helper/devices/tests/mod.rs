@@ -1,5 +1,6 @@
 //! Properties of every allowlist: names of all kinds together, on a node with all kinds of devices.
 
+mod deviations;
 mod mapper;
 mod node;
 mod rules;
