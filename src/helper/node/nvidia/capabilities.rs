@@ -225,8 +225,12 @@ fn parse_capability_name(name: &str) -> Option<(Instance<'_>, Capability)> {
         return Some((Instance { gpu, name: path }, Capability::GpuInstance));
     };
     compute.strip_prefix("ci")?;
-    let name = path.strip_suffix(compute)?.strip_suffix('/')?;
-    Some((Instance { gpu, name }, Capability::ComputeInstance))
+    let gpu_instance = path.strip_suffix(compute)?.strip_suffix('/')?;
+    let instance = Instance {
+        gpu,
+        name: gpu_instance,
+    };
+    Some((instance, Capability::ComputeInstance))
 }
 
 /// Lists the paths of the entries of a directory that are `prefix` and a number; none if the
