@@ -69,6 +69,7 @@ impl Survey {
         all.jobs.extend(report.jobs);
         all.additions.extend(report.additions);
         all.starting.extend(report.starting);
+        all.daemonless.extend(report.daemonless);
         all.ending.extend(report.ending);
         all.ended.extend(report.ended);
         all.unusable.extend(report.unusable);
@@ -157,15 +158,17 @@ impl Survey {
             broken,
             silent,
             starting,
+            daemonless,
             ..
         } = &self.report;
-        jobs.is_empty() && (broken.is_empty() && silent.is_empty() || !starting.is_empty())
+        let has_no_fault = broken.is_empty() && silent.is_empty() && daemonless.is_empty();
+        jobs.is_empty() && (has_no_fault || !starting.is_empty())
     }
 
     /// Refuses a user without a running job that takes logins.
     ///
     /// A fault comes first, since it may hide a job, then a missing answer, then a job that starts, one
-    /// that takes no logins, and one that ends or has ended. The causes name each absent source. If slurmd runs in `tree`
+    /// that no login can join, one that takes no logins, and one that ends or has ended. The causes name each absent source. If slurmd runs in `tree`
     /// and its jobs cannot be found, the fault is not the user's, as on a node without any source. `now` is in seconds
     /// since the epoch.
     pub(super) fn refuse_without_job(&self, now: i64, tree: &Tree) -> LoginRefusal {
@@ -173,6 +176,7 @@ impl Survey {
             broken,
             silent,
             starting,
+            daemonless,
             ending,
             ended,
             skipped,
@@ -186,6 +190,10 @@ impl Survey {
         }
         if let Some(id) = starting.first() {
             return refuse_job(Reason::Starting, id, None, &[]);
+        }
+        if let Some(job) = daemonless.first() {
+            let causes = [job.cause.clone()];
+            return refuse_job(Reason::AdoptionFailed, &job.id, None, &causes);
         }
         if let Some(job) = self.closed.first() {
             return refuse_closed(vec![job.id.clone()]);
@@ -222,10 +230,12 @@ impl Survey {
     /// Joins the warnings for the log: faults of the sources, then those of `later` steps, then
     /// daemons that did not answer.
     pub(super) fn into_warnings(self, later: Vec<String>) -> Vec<String> {
+        let daemonless = self.report.daemonless.into_iter().map(|job| job.cause);
         [
             self.report.broken,
             later,
             self.report.silent,
+            daemonless.collect(),
             self.report.foreign,
         ]
         .concat()
@@ -255,6 +265,7 @@ impl Survey {
             evidence.add("takes no logins", &job.id);
         }
         evidence.add_all("starting", &report.starting);
+        evidence.add_all("no daemon", report.daemonless.iter().map(|job| &job.cause));
         evidence.add_all("ending", &report.ending);
         for (id, note) in &report.ended {
             evidence.add("ended", format_args!("{id} at {}", note.ended()));

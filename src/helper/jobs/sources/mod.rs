@@ -43,6 +43,15 @@ pub struct Addition {
     pub absence_cause: String,
 }
 
+/// A running job that no login can join, since a daemon of its scheduler is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DaemonlessJob {
+    /// Its id.
+    pub id: JobId,
+    /// The text for the log.
+    pub cause: String,
+}
+
 /// All that a source knows about one user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceReport {
@@ -52,6 +61,8 @@ pub struct SourceReport {
     pub additions: Vec<Addition>,
     /// Jobs that are starting, and accept no logins yet.
     pub starting: Vec<JobId>,
+    /// Running jobs whose daemon for logins is gone.
+    pub daemonless: Vec<DaemonlessJob>,
     /// Jobs that are ending, and accept no logins any more.
     pub ending: Vec<JobId>,
     /// The jobs that ended, with their notes, of whatever age.

@@ -5,10 +5,11 @@
 //! privileged half queries the daemon of the chosen job again.
 
 mod daemon_query;
+mod daemonless;
 mod job_owner;
 
 use super::doubt::{Doubt, Fault, FaultKind, JobsOfUsers, PossibleOwners};
-use super::{Source, SourceError, SourceReport};
+use super::{DaemonlessJob, Source, SourceError, SourceReport};
 use crate::clock::Deadline;
 use crate::jobs::records::Registry;
 use crate::jobs::{Job, describe_placement};
@@ -18,10 +19,11 @@ use crate::slurm_conf::{
 };
 use crate::trusted_dir;
 use daemon_query::{CONCURRENT_QUERIES_MAX, QueryOutcome, QueryTerms, query_sockets};
+use daemonless::find_daemonless_jobs;
 use job_owner::OwnerSearch;
 use kernel::trust::{Distrust, TrustError};
 use nix::sys::resource::{Resource, getrlimit};
-use protocol::{AbsolutePath, NodeName, Placement, SourceName, parse_decimal};
+use protocol::{AbsolutePath, JobId, NodeName, Placement, SourceName, parse_decimal};
 use schedulers::stepd::{
     Answer, EXTERN_STEP, Error, Release, SocketName, State, socket_created_at,
 };
@@ -84,6 +86,8 @@ impl AskedDaemons {
 struct Answers {
     answers: Vec<(Socket, Answer)>,
     faults: Vec<Fault>,
+    /// Running jobs that no login can join, each with its owner.
+    daemonless: Vec<(u32, DaemonlessJob)>,
     /// What is left out, since its job takes no logins or is another node's.
     skipped: Vec<Doubt>,
     seen: Vec<String>,
@@ -133,12 +137,16 @@ impl SlurmSource {
             .answers
             .into_iter()
             .filter(|(_, answer)| answer.state == State::Running);
+        let daemonless = found.daemonless.into_iter().map(|(uid, job)| Doubt {
+            cause: job.cause,
+            owners: PossibleOwners::from_uids([uid].into()),
+        });
         Ok(JobsOfUsers {
             jobs: running
                 .map(|(socket, answer)| (answer.uid, socket.into_job(answer.release)))
                 .collect(),
             doubts: found.faults.into_iter().map(|fault| fault.doubt).collect(),
-            without_logins: found.skipped,
+            without_logins: found.skipped.into_iter().chain(daemonless).collect(),
         })
     }
 
@@ -167,6 +175,7 @@ impl SlurmSource {
         let mut found = Answers {
             answers: Vec::new(),
             faults,
+            daemonless: Vec::new(),
             skipped,
             seen: Vec::new(),
         };
@@ -198,7 +207,7 @@ impl SlurmSource {
                 .0
                 .extend(outcome.map(|outcome| (socket.key(), outcome)));
         }
-        let mut gone = 0;
+        let mut stale = Vec::new();
         let mut unasked = 0;
         for socket in sockets {
             let path = socket.path.display();
@@ -213,7 +222,7 @@ impl SlurmSource {
                 }
                 // Slurm does not remove the sockets of killed daemons.
                 Err(Error::SocketGone) => {
-                    gone += 1;
+                    stale.push(socket);
                     continue;
                 }
                 Err(error) => error,
@@ -238,10 +247,19 @@ impl SlurmSource {
             });
         }
         seen.push(format!(
-            "{} daemons answered, {gone} sockets are stale",
-            found.answers.len()
+            "{} daemons answered, {} sockets are stale",
+            found.answers.len(),
+            stale.len()
         ));
         found.seen = seen;
+        let step_terms = QueryTerms {
+            owner: tree.trust().owner(),
+            may_matter: None,
+            timeout: QUERY_TIMEOUT,
+            concurrent_max,
+            deadline,
+        };
+        found.daemonless = find_daemonless_jobs(&stale, step_terms);
         Ok(found)
     }
 }
@@ -275,6 +293,11 @@ impl Source for SlurmSource {
             ..SourceReport::default()
         };
         report.add_faults(found.faults, uid);
+        let daemonless = found.daemonless.into_iter();
+        report.daemonless = daemonless
+            .filter(|(owner, _)| *owner == uid)
+            .map(|(_, job)| job)
+            .collect();
         for (socket, answer) in found.answers {
             if answer.uid == uid {
                 report.add_job(socket, answer);
@@ -340,6 +363,8 @@ struct Socket {
     path: PathBuf,
     /// When it was created, in seconds since the epoch.
     started: i64,
+    /// The sockets of the job's other steps on the node.
+    other_steps: Vec<PathBuf>,
 }
 
 impl Socket {
@@ -546,10 +571,15 @@ fn list_sockets(
         .ok_or_else(|| SourceError::Failed(format!("{path:?} is no plain path")))?;
     let mut count: usize = 0;
     let mut other_nodes = BTreeSet::new();
-    let mut other_steps = BTreeSet::new();
-    for (name, step) in names.iter().filter_map(|name| parse_socket_name(name)) {
+    let mut other_steps: BTreeMap<JobId, Vec<PathBuf>> = BTreeMap::new();
+    let first = found.sockets.len();
+    for text in &names {
+        let Some((name, step)) = parse_socket_name(text) else {
+            continue;
+        };
         if step != EXTERN_STEP {
-            other_steps.insert(name.job);
+            let steps = other_steps.entry(name.job).or_default();
+            steps.push(path.join(text));
             continue;
         }
         if spool_dir
@@ -569,6 +599,7 @@ fn list_sockets(
                     spool: spool.clone(),
                     path: socket_path,
                     started,
+                    other_steps: Vec::new(),
                 });
             }
             // The job has ended since the directory was listed.
@@ -588,13 +619,16 @@ fn list_sockets(
         let owners = match other_node {
             Some(_) => PossibleOwners::Any,
             None => {
-                PossibleOwners::one_of_all(other_steps.iter().map(|job| owners.find(job, None)))
+                PossibleOwners::one_of_all(other_steps.keys().map(|job| owners.find(job, None)))
             }
         };
         found.skipped.extend(cause.map(|cause| Doubt {
             cause: format!("{spool}: {cause}"),
             owners,
         }));
+    }
+    for socket in found.sockets.iter_mut().skip(first) {
+        socket.other_steps = other_steps.remove(&socket.name.job).unwrap_or_default();
     }
     Ok(())
 }

@@ -93,6 +93,39 @@ fn ids(report: &SourceReport) -> Vec<&str> {
     report.jobs.iter().map(|job| job.id.as_str()).collect()
 }
 
+/// The kernel may have killed it for want of memory. A socket without a listener is otherwise that of a job that is
+/// over.
+#[test]
+fn job_whose_extern_step_was_killed_is_reported_if_another_step_runs() {
+    let bench = SlurmBench::new("/s");
+    let kill_daemon = |job| drop(UnixListener::bind(bench.path("s", "n1", job)).unwrap());
+    let step = |job: u32, step: &str, behavior| {
+        let path = bench.scratch.dir("s").join(format!("n1_{job}.{step}"));
+        bench.daemons.add(&path, behavior);
+    };
+    (7..12).for_each(kill_daemon);
+    step(7, "4294967291", DaemonBehavior::Answers(5, RUNNING));
+    step(7, "0", DaemonBehavior::Answers(5, RUNNING));
+    step(8, "0", DaemonBehavior::Answers(6, RUNNING));
+    step(9, "0", DaemonBehavior::Answers(5, ENDING));
+    step(10, "0", DaemonBehavior::Hangs);
+    // Job 11 has no other step, and job 12 no dead socket.
+    step(12, "0", DaemonBehavior::Answers(5, RUNNING));
+    let report = bench.report();
+    assert_eq!(ids(&report), [""; 0]);
+    let [job] = report.daemonless.as_slice() else {
+        panic!("{report:?}")
+    };
+    assert_eq!(job.id.as_str(), "7");
+    assert!(
+        job.cause
+            .contains("n1_7.4294967292: the daemon of the extern step was killed")
+            && job.cause.contains("n1_7."),
+        "{}",
+        job.cause
+    );
+}
+
 #[test]
 fn only_the_users_jobs_are_found() {
     let bench = SlurmBench::new("/s");

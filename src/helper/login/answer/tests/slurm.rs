@@ -93,6 +93,30 @@ fn closed_devices_are_the_list_of_all_slurm_devices() {
     );
 }
 
+/// The user has a running job, and it is not the user's fault that no login can join it.
+#[test]
+fn job_without_its_extern_daemon_is_no_fault_of_the_user() {
+    let bench = NodeBench::new();
+    bench.configure_slurm();
+    drop(std::os::unix::net::UnixListener::bind(bench.socket(7)).unwrap());
+    assert_eq!(bench.refusal().reason, Reason::NoJob);
+    bench
+        .daemons
+        .running(&bench.socket(7).with_extension("0"), 5);
+    let refusal = bench.refusal();
+    assert_eq!(refusal.reason, Reason::AdoptionFailed);
+    assert_eq!(refusal.jobs, ["7".parse().unwrap()]);
+    bench.daemons.running(&bench.socket(8), 5);
+    assert_eq!(bench.plan().job.as_str(), "8");
+    let warnings = bench.ask().warnings;
+    assert!(
+        warnings
+            .iter()
+            .any(|text| text.contains("the daemon of the extern step was killed")),
+        "{warnings:?}"
+    );
+}
+
 /// Slurm's own filter keeps the devices from other jobs, whatever its file has that is not known here. The daemons of the
 /// bench are of Slurm 22.05.
 #[test]
