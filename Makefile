@@ -19,7 +19,8 @@
 ##   make test-release   optimised programs, packages                                            7 min
 ##                   SUITE='WORD...' runs a part of a part: tests/all. CHART=FILE draws what ran when, as SVG
 ## make lint         formatting, clippy, documentation, manual pages, licences; warnings are errors
-## make fresh        the README's commands on new systems of Debian 12 and 13. SUITE=bookworm or trixie: on one
+## make fresh        the README's commands on new systems of Debian 12 and 13, in clones below /root, below /tmp and
+##                   below a path with a blank. SUITE=bookworm or trixie: on one
 ## make faults       makes each system call of a login fail once: all of them, where test-stress takes a few
 ## make soak         LOGINS=10000 logins in waves, to jobs that start and end
 ## make bench        measures a login, a device check and a look-up, as ratios
