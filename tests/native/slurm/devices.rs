@@ -41,6 +41,30 @@ fn allowlist_on_cgroup_v1_refuses_login() {
     });
 }
 
+/// Slurm's own filter holds, whatever later releases add to the file.
+#[test]
+fn key_that_is_not_known_refuses_no_login() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        let job = slurm.alloc(ALICE, 1);
+        let sshd = node.sshd();
+        let gpus = sshd.ssh(ALICE, LOOK).ok().gpus();
+        assert_eq!(gpus.len(), 1);
+        node.sh("sed -i '/Name=gpu/s/$/ NewKey=1/' /etc/slurm/gres.conf && grep NewKey /etc/slurm/gres.conf")
+            .ok();
+        node.log.clear();
+        assert_eq!(sshd.ssh(ALICE, LOOK).ok().gpus(), gpus);
+        node.log.line("unknown key NewKey; Name=gpu is left out");
+        node.sh("sed -i '1i NewKey=1 Name=gpu' /etc/slurm/gres.conf")
+            .ok();
+        assert_eq!(sshd.ssh(ALICE, LOOK).ok().gpus(), gpus);
+        node.sh("sed -i '1d; s/ NewKey=1//' /etc/slurm/gres.conf")
+            .ok();
+        job.cancel();
+        slurm.assert_nothing_left();
+    });
+}
+
 #[test]
 fn site_without_device_constraint_admits_without_containment() {
     on_slurm(|slurm| {

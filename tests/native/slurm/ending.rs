@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+
 use crate::support::{
     ALICE, BOB, LOOK, Slurm, SlurmJob, Sshd, eventually, on_idle_slurm, on_slurm, wait_within,
 };
@@ -114,6 +116,45 @@ fn ended_logins_leave_nothing_in_job() {
         }
         assert_eq!(cgroups(), before);
         job.cancel();
+        slurm.assert_nothing_left();
+    });
+}
+
+/// The kernel may have killed it for want of memory. Slurm itself starts no other one.
+#[test]
+fn job_whose_extern_daemon_was_killed_refuses_login_as_no_fault_of_the_user() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        let job = slurm.batch(ALICE, 1);
+        node.reporting("");
+        node.account(ALICE).ok();
+        job.signal_daemon(Signal::SIGKILL);
+        eventually("the login is refused", || node.account(ALICE).code != 0);
+        let outcome = node.account(ALICE).fails();
+        let outcome = outcome.says("[JA07]").says("report");
+        outcome.says(&format!("could not join job {}", job.id));
+        node.log
+            .line("the daemon of the extern step was killed, and the job runs on at");
+        node.account(BOB).fails().says("[JA01]");
+        // Nobody else ends what the daemon has left.
+        let step = job.dir("freezer").join("step_extern");
+        let end = format!(
+            "find {} -name cgroup.procs -exec cat {{}} + | xargs -r kill -KILL",
+            step.display()
+        );
+        node.run("scancel", &[&job.id]).ok();
+        eventually("Slurm has ended the job", || {
+            slurm.running("slurmstepd").is_empty()
+        });
+        slurm.node.sh(&end);
+        eventually("its cgroups are removed", || {
+            job.remove_forgotten_cgroups();
+            slurm.job_cgroups().is_empty()
+        });
+        eventually("the job is over", || {
+            node.account(ALICE).stderr.contains("[JA01]")
+                || node.account(ALICE).stdout.contains("[JA01]")
+        });
         slurm.assert_nothing_left();
     });
 }
