@@ -86,8 +86,8 @@ impl AskedDaemons {
 struct Answers {
     answers: Vec<(Socket, Answer)>,
     faults: Vec<Fault>,
-    /// Running jobs that no login can join, each with its owner.
-    daemonless: Vec<(u32, DaemonlessJob)>,
+    /// Sockets at which nobody listens: their jobs are over, or their daemons were killed.
+    stale: Vec<Socket>,
     /// What is left out, since its job takes no logins or is another node's.
     skipped: Vec<Doubt>,
     seen: Vec<String>,
@@ -132,12 +132,14 @@ impl SlurmSource {
         asked: &mut AskedDaemons,
         deadline: Deadline,
     ) -> Result<JobsOfUsers, SourceError> {
-        let found = self.query_daemons(sought, asked, concurrent_queries_of_root(), deadline)?;
+        let concurrent_max = concurrent_queries_of_root();
+        let found = self.query_daemons(sought, asked, concurrent_max, deadline)?;
+        let daemonless = self.find_daemonless_jobs(&found.stale, concurrent_max, deadline);
         let running = found
             .answers
             .into_iter()
             .filter(|(_, answer)| answer.state == State::Running);
-        let daemonless = found.daemonless.into_iter().map(|(uid, job)| Doubt {
+        let daemonless = daemonless.into_iter().map(|(uid, job)| Doubt {
             cause: job.cause,
             owners: PossibleOwners::from_uids([uid].into()),
         });
@@ -148,6 +150,23 @@ impl SlurmSource {
             doubts: found.faults.into_iter().map(|fault| fault.doubt).collect(),
             without_logins: found.skipped.into_iter().chain(daemonless).collect(),
         })
+    }
+
+    /// Finds the running jobs among those with these sockets that no login can join, each with its owner.
+    fn find_daemonless_jobs(
+        &self,
+        stale: &[Socket],
+        concurrent_max: usize,
+        deadline: Deadline,
+    ) -> Vec<(u32, DaemonlessJob)> {
+        let terms = QueryTerms {
+            owner: self.slurm_conf.tree().trust().owner(),
+            may_matter: None,
+            timeout: QUERY_TIMEOUT,
+            concurrent_max,
+            deadline,
+        };
+        find_daemonless_jobs(stale, terms)
     }
 
     /// Queries the daemons. Of those that `asked` has, the outcome is known.
@@ -175,7 +194,7 @@ impl SlurmSource {
         let mut found = Answers {
             answers: Vec::new(),
             faults,
-            daemonless: Vec::new(),
+            stale: Vec::new(),
             skipped,
             seen: Vec::new(),
         };
@@ -252,14 +271,7 @@ impl SlurmSource {
             stale.len()
         ));
         found.seen = seen;
-        let step_terms = QueryTerms {
-            owner: tree.trust().owner(),
-            may_matter: None,
-            timeout: QUERY_TIMEOUT,
-            concurrent_max,
-            deadline,
-        };
-        found.daemonless = find_daemonless_jobs(&stale, step_terms);
+        found.stale = stale;
         Ok(found)
     }
 }
@@ -293,15 +305,16 @@ impl Source for SlurmSource {
             ..SourceReport::default()
         };
         report.add_faults(found.faults, uid);
-        let daemonless = found.daemonless.into_iter();
-        report.daemonless = daemonless
-            .filter(|(owner, _)| *owner == uid)
-            .map(|(_, job)| job)
-            .collect();
         for (socket, answer) in found.answers {
             if answer.uid == uid {
                 report.add_job(socket, answer);
             }
+        }
+        // Whoever has another job joins that one, and waits for no further daemon.
+        if report.jobs.is_empty() && report.starting.is_empty() {
+            let jobs = self.find_daemonless_jobs(&found.stale, CONCURRENT_QUERIES_MAX, deadline);
+            let own = jobs.into_iter().filter(|(owner, _)| *owner == uid);
+            report.daemonless = own.map(|(_, job)| job).collect();
         }
         Ok(report)
     }
