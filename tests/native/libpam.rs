@@ -1,6 +1,7 @@
 //! Compares what the helper says of a PAM stack with what the libpam of this machine does, over
 //! generated stacks with our lines at every place. `JOB_ADOPT_SEED` names another series of stacks.
 
+mod barrier;
 mod dispatch;
 mod loading;
 

@@ -14,8 +14,8 @@ use super::remedy::{Remedy, run, shell_word};
 use super::site::{Site, file_identity};
 use helper::JobEnvironment;
 use helper::stack::{
-    Entry, FileLine, Group, LineFault, Rejection, StackFinding, is_missing_module, judge_stack,
-    read_entries, service_dirs,
+    Barrier, Entry, FileLine, Group, LineFault, Rejection, StackFinding, find_barrier,
+    is_missing_module, judge_stack, read_entries, service_dirs,
 };
 use module::Settings;
 use std::ffi::OsStr;
@@ -62,6 +62,8 @@ pub(super) struct StackFacts<'a> {
     auth_skip: Skip,
     /// Modules of others that are not there, although a login fails without them.
     missing_modules: Vec<MissingModule<'a>>,
+    /// The account and the session line because of which nobody gets in.
+    barriers: Vec<(Check, FileLine, Barrier)>,
 }
 
 /// The check of our lines of a group, and what it reports if they are missing.
@@ -112,6 +114,43 @@ fn find_missing_modules(site: &Site) -> Vec<MissingModule<'_>> {
     missing
 }
 
+/// Finds the lines because of which libpam lets nobody in; none in the folder of a test, which has no modules.
+fn find_barriers(site: &Site) -> Vec<(Check, FileLine, Barrier)> {
+    let mut barriers = Vec::new();
+    if !site.is_here() {
+        return barriers;
+    }
+    for (check, group) in [
+        (Check::PamAccount, Group::Account),
+        (Check::PamSession, Group::Session),
+    ] {
+        let found = find_barrier(&site.root, &site.service, group);
+        barriers.extend(found.map(|(place, barrier)| (check, place, barrier)));
+    }
+    barriers
+}
+
+/// Reports a line because of which libpam lets nobody in, whatever our module says.
+fn judge_barrier((check, place, barrier): &(Check, FileLine, Barrier)) -> Finding {
+    let text = format!("{barrier}, so libpam refuses every login, root's too");
+    let remedy: Remedy = match barrier {
+        Barrier::MissingModule(_) => {
+            "install the package that has it, or correct or remove this line".into()
+        }
+        Barrier::JumpPastEnd => format!("{place}: lower the number of its jump").into(),
+        Barrier::Denies => {
+            format!("{place}: see which line above it should let logins pass it").into()
+        }
+        Barrier::Control | Barrier::Mistake => {
+            format!("{place}: correct this line (man pam.conf)").into()
+        }
+        Barrier::NoLines | Barrier::NoSuccess => {
+            "add a line that succeeds, such as one of pam_unix.so".into()
+        }
+    };
+    Finding::error(*check, place, text, remedy)
+}
+
 /// Another service, and its file.
 #[derive(Debug)]
 struct OtherService {
@@ -155,6 +194,7 @@ impl<'a> StackFacts<'a> {
             own_lines,
             aliases: find_aliases(site),
             missing_modules: find_missing_modules(site),
+            barriers: find_barriers(site),
         }
     }
 
@@ -173,7 +213,16 @@ impl<'a> StackFacts<'a> {
         findings.extend(self.own_lines.iter().flat_map(OwnLine::findings));
         findings.extend(self.judge_second_lines());
         findings.extend(self.judge_differing_lines());
-        findings.extend(self.missing_modules.iter().map(MissingModule::finding));
+        findings.extend(self.barriers.iter().map(judge_barrier));
+        let is_barrier = |missing: &&MissingModule<'_>| {
+            let place = &missing.entry.place;
+            self.barriers.iter().any(|(_, barrier, _)| barrier == place)
+        };
+        let others = self
+            .missing_modules
+            .iter()
+            .filter(|missing| !is_barrier(missing));
+        findings.extend(others.map(MissingModule::finding));
         findings.extend(self.judge_order());
         findings.extend(self.judge_rivals());
         findings.extend(
@@ -650,6 +699,7 @@ mod tests {
             session_skip: Skip::default(),
             auth_skip: Skip::default(),
             missing_modules: Vec::new(),
+            barriers: Vec::new(),
             has_slurm_profile: false,
             is_set_up: true,
         }

@@ -106,6 +106,11 @@ impl Control {
     /// The control of a line that libpam refuses whatever its module returns.
     pub(super) const ALL_BAD: Self = Self([None; 32]);
 
+    /// A control with the same action at every value.
+    pub(super) fn always(action: Action) -> Self {
+        Self([Some(action); 32])
+    }
+
     /// Parses a control field other than `include` and `substack`.
     ///
     /// # Errors
@@ -178,11 +183,7 @@ impl Control {
     /// due. Which stack reaches the line is not known here; for account checks that only the new one reaches, the
     /// comparison asks with [`ModuleReturn::Success`].
     pub(super) fn returning(&self, returns: ModuleReturn) -> Vec<(Return, Action)> {
-        let only = |code: Return, name: &str| {
-            let index = RETURNS.iter().position(|listed| *listed == name);
-            let action = index.and_then(|index| self.0.get(index).copied().flatten());
-            vec![(code, action.unwrap_or(Action::Bad))]
-        };
+        let only = |code: Return, name: &str| vec![(code, self.action_at(name))];
         match returns {
             ModuleReturn::Success => only(Return::Success, "success"),
             ModuleReturn::Denied => only(Return::Other, "perm_denied"),
@@ -201,9 +202,20 @@ impl Control {
 
     /// Returns whether a module that cannot be loaded counts as a failure (`module_unknown`).
     pub(super) fn fails_without_module(&self) -> bool {
-        let mut actions = RETURNS.iter().zip(&self.0);
-        let unknown = actions.find(|(name, _)| **name == "module_unknown");
-        unknown.is_some_and(|(_, action)| matches!(action, None | Some(Action::Bad | Action::Die)))
+        matches!(self.action_at("module_unknown"), Action::Bad | Action::Die)
+    }
+
+    /// Returns whether a line that libpam cannot understand counts as a failure: it then acts as if its module had returned
+    /// `PAM_PERM_DENIED` (`PAM_MUST_FAIL_CODE`), so that `optional` and `sufficient` ignore it.
+    pub(super) fn fails_at_mistake(&self) -> bool {
+        matches!(self.action_at("perm_denied"), Action::Bad | Action::Die)
+    }
+
+    /// Returns the action at the value of this name.
+    pub(super) fn action_at(&self, name: &str) -> Action {
+        let index = RETURNS.iter().position(|listed| *listed == name);
+        let action = index.and_then(|index| self.0.get(index).copied().flatten());
+        action.unwrap_or(Action::Bad)
     }
 
     /// Returns whether `PAM_NEW_AUTHTOK_REQD` counts as a failure. libpam returns the first failure of a stack, and

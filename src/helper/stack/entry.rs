@@ -1,6 +1,6 @@
 //! A line of a flattened stack, and why a line of this module cannot be relied on.
 
-use super::control::{Action, Control};
+use super::control::{Action, Control, Return};
 use std::fmt;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -38,6 +38,8 @@ pub struct Entry {
     pub top: usize,
     /// The number of substacks around it.
     pub(super) level: usize,
+    /// It has no module, or no group: whatever libpam does, it calls none.
+    pub(super) has_mistake: bool,
     /// `None` for the start of a substack, which calls no module.
     pub(super) control: Option<Control>,
 }
@@ -54,6 +56,18 @@ impl Entry {
         self.control.as_ref().is_some_and(|control| {
             !control.fails_renewal() && control.outcomes().iter().all(|(_, action)| !ends(*action))
         })
+    }
+
+    /// Lists what may happen at the line, as [`Control::outcomes`] does; empty for the start of a substack. A line that libpam
+    /// cannot understand always fails (`PAM_MUST_FAIL_CODE`).
+    pub(super) fn outcomes(&self) -> Vec<(Return, Action)> {
+        match &self.control {
+            Some(control) if self.has_mistake => {
+                vec![(Return::Other, control.action_at("perm_denied"))]
+            }
+            Some(control) => control.outcomes(),
+            None => Vec::new(),
+        }
     }
 
     /// Returns whether it may skip lines by their number.

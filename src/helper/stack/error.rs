@@ -2,6 +2,8 @@
 
 use super::entry::FileLine;
 use super::group::Group;
+use super::lines::is_false_blank;
+use super::rejection::name_false_blank;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -9,6 +11,15 @@ use thiserror::Error;
 pub(super) const DEPTH_MAX: usize = 16;
 /// Maximum lines of one group, with those of included files.
 pub(super) const ENTRIES_MAX: usize = 1000;
+
+/// Names the first character of a file's name that editors do not show, behind the rest of a message.
+fn describe_false_blank(name: &str) -> String {
+    let mut characters = name.chars();
+    match characters.find(|c| is_false_blank(*c)) {
+        Some(c) => format!(" (its name has {})", name_false_blank(c)),
+        None => String::new(),
+    }
+}
 
 /// Why neither libpam nor we can read a service's stack.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -25,7 +36,7 @@ pub enum StackError {
         name: String,
     },
     /// An included file is not there.
-    #[error("{place}: {name}: no such service file")]
+    #[error("{place}: {name}: no such service file{}", describe_false_blank(name))]
     MissingFile {
         /// The line that includes the file.
         place: FileLine,

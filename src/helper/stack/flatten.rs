@@ -168,7 +168,7 @@ impl Flattener<'_> {
     /// Tells whether [`FALLBACK_SERVICE`] has a file that this process may not read.
     fn is_fallback_hidden(&self) -> bool {
         service_dirs(self.files.root).iter().any(|folder| {
-            read_service_file(&folder.join(FALLBACK_SERVICE))
+            read_service_file(self.files.root, &folder.join(FALLBACK_SERVICE))
                 .is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
         })
     }
@@ -189,7 +189,7 @@ impl Flattener<'_> {
             return Ok(());
         };
         let mut candidates = self.candidates(name, self.include_folders());
-        if candidates.any(|path| may_exist(&path)) {
+        if candidates.any(|path| may_exist(self.files.root, &path)) {
             return Ok(());
         }
         Err(StackError::MissingFile {
@@ -202,7 +202,7 @@ impl Flattener<'_> {
     /// file. A file that cannot be read, or that libpam refuses as unfinished, is taken to have none.
     fn reject_pam_conf(&mut self) {
         let path = self.files.root.join("etc/pam.conf");
-        let Ok(bytes) = read_service_file(&path) else {
+        let Ok(bytes) = read_service_file(self.files.root, &path) else {
             return;
         };
         let file = ServiceFile { path, bytes };
@@ -285,9 +285,6 @@ impl Flattener<'_> {
         if !is_in_group {
             return Ok(());
         }
-        if !statement.has_group() {
-            self.reject(place, Rejection::UnknownGroup(statement.group.to_owned()));
-        }
         if statement.is_substack() {
             self.push_entry(line, place, None, inclusion)?;
         }
@@ -300,7 +297,17 @@ impl Flattener<'_> {
             };
             return self.load(line.words.get(2), place, within);
         }
+        let parsed = Control::parse(statement.control);
+        let refuses = parsed.map_or(true, |control| control.fails_at_mistake());
+        let mistake = statement.find_mistake().filter(|_| refuses);
+        // Of several faults that of the first word counts.
+        if let Some(why @ Rejection::UnknownGroup(_)) = &mistake {
+            self.reject(place, why.clone());
+        }
         let control = self.parse_control(line, place);
+        if let Some(why) = mistake {
+            self.reject(place, why);
+        }
         self.push_entry(line, place, Some(control), inclusion)
     }
 
@@ -346,14 +353,10 @@ impl Flattener<'_> {
             self.reject(place, Rejection::NoControl);
             return Control::ALL_BAD;
         };
-        let control = Control::parse(control).unwrap_or_else(|why| {
+        Control::parse(control).unwrap_or_else(|why| {
             self.reject(place, why);
             Control::ALL_BAD
-        });
-        if line.words.len() == 2 {
-            self.reject(place, Rejection::NoModule);
-        }
-        control
+        })
     }
 
     /// Adds a line that calls a module, or, without a `control`, the start of a substack. For a line of this module
@@ -384,6 +387,7 @@ impl Flattener<'_> {
             ours: None,
             top,
             level,
+            has_mistake: Statement::new(line).find_mistake().is_some(),
             control,
         };
         if entry.is_our_module() && is_missing_module(self.files.root, &entry.module) {

@@ -1,6 +1,7 @@
 //! How the libpam of a node reads service files, as far as builds differ.
 
 use super::file::open_file;
+use super::image::resolve_below;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -63,7 +64,8 @@ pub(super) fn open_library(root: &Path) -> Option<impl Read> {
     let multiarch = ["usr/lib", "lib"].map(|lib| format!("{lib}/{arch}-linux-gnu"));
     let mut folders = multiarch.iter().map(String::as_str).chain(LIBRARY_FOLDERS);
     let library = folders.find_map(|folder| {
-        let (file, status) = open_file(&root.join(folder).join("libpam.so.0")).ok()?;
+        let (file, status) =
+            open_file(&resolve_below(root, &root.join(folder).join("libpam.so.0"))).ok()?;
         (status.is_file() && status.len() <= LIBRARY_BYTES_MAX).then_some(file)
     })?;
     Some(library.take(LIBRARY_BYTES_MAX))
@@ -107,7 +109,8 @@ fn list_module_folders(root: &Path) -> impl Iterator<Item = PathBuf> {
 /// Returns the folder of PAM modules of the node whose files are below `root`; `None` if it is at none of the usual
 /// places. Of several it takes that of this program's architecture, which is sshd's as well.
 pub fn find_module_folder(root: &Path) -> Option<PathBuf> {
-    list_module_folders(root).find(|folder| folder.join(STOCK_MODULE).exists())
+    list_module_folders(root)
+        .find(|folder| resolve_below(root, &folder.join(STOCK_MODULE)).exists())
 }
 
 /// Returns the file of a PAM module by the word of a line. A name that no folder has is taken to belong
@@ -118,7 +121,7 @@ pub fn find_module(root: &Path, module: &str) -> Option<PathBuf> {
     }
     let mut files = list_module_folders(root).map(|folder| folder.join(module));
     files
-        .find(|file| file.exists())
+        .find(|file| resolve_below(root, file).exists())
         .or_else(|| Some(find_module_folder(root)?.join(module)))
 }
 
@@ -130,13 +133,13 @@ pub fn is_missing_module(root: &Path, module: &str) -> bool {
         return false;
     }
     if let Some(relative) = module.strip_prefix('/') {
-        return !may_exist(&root.join(relative));
+        return !may_exist(root, &root.join(relative));
     }
     let mut has_folder = false;
     for folder in list_module_folders(root) {
-        if may_exist(&folder.join(STOCK_MODULE)) {
+        if may_exist(root, &folder.join(STOCK_MODULE)) {
             has_folder = true;
-            if may_exist(&folder.join(module)) {
+            if may_exist(root, &folder.join(module)) {
                 return false;
             }
         }
@@ -147,7 +150,7 @@ pub fn is_missing_module(root: &Path, module: &str) -> bool {
     // Debian's libpam looks into the common folders as well, whether or not they have the stock module.
     let is_common = COMMON_FOLDERS
         .iter()
-        .any(|folder| may_exist(&root.join(folder).join(module)));
+        .any(|folder| may_exist(root, &root.join(folder).join(module)));
     let may_be_debians = || {
         Reading::possible(root)
             .iter()
@@ -156,9 +159,9 @@ pub fn is_missing_module(root: &Path, module: &str) -> bool {
     !(is_common && may_be_debians())
 }
 
-/// Returns whether the path leads to a file. Whoever may not look cannot say that it is missing.
-pub(super) fn may_exist(path: &Path) -> bool {
-    match path.metadata() {
+/// Returns whether the path leads to a file of the node below `root`. Whoever may not look cannot say that it is missing.
+pub(super) fn may_exist(root: &Path, path: &Path) -> bool {
+    match resolve_below(root, path).metadata() {
         Ok(_) => true,
         Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
     }

@@ -5,6 +5,7 @@
 //! module. It reads the service files as libpam does. A line that libpam rejects, or that its
 //! versions from 1.3 to 1.7 do not read alike, makes a stack one that does not.
 
+mod barrier;
 mod compare;
 mod control;
 mod dirs;
@@ -13,6 +14,7 @@ mod error;
 mod file;
 mod flatten;
 mod group;
+mod image;
 mod judge;
 mod libpam;
 mod lines;
@@ -23,6 +25,7 @@ mod statement;
 mod tests;
 mod walk;
 
+pub use barrier::{Barrier, find_barrier};
 pub use compare::{ComparedLine, Comparison, Side, Step, compare_stacks, jump_targets};
 pub use control::ModuleReturn;
 pub use dirs::service_dirs;

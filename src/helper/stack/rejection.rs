@@ -3,6 +3,24 @@
 use std::path::PathBuf;
 use thiserror::Error;
 
+/// The name of a character that editors do not show as one, with its number.
+pub(super) fn name_false_blank(c: char) -> String {
+    let name = match c {
+        '\r' => "a carriage return",
+        '\u{b}' => "a vertical tab",
+        '\u{c}' => "a form feed",
+        '\u{a0}' | '\u{202f}' => "a no-break space",
+        '\u{ad}' => "a soft hyphen",
+        '\u{200b}' => "a zero-width space",
+        '\u{feff}' => "a byte order mark",
+        _ => "the character",
+    };
+    match name {
+        "the character" => format!("{name} U+{:04X}", u32::from(c)),
+        _ => format!("{name} (U+{:04X})", u32::from(c)),
+    }
+}
+
 /// Why nothing can be said about a stack with a certain line: libpam rejects it, by which it refuses
 /// every login that reaches the line, or its versions from 1.3 to 1.7 read the line differently.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -17,15 +35,15 @@ pub enum Rejection {
     #[error("ends in a line's middle, so libpam refuses the file")]
     Unfinished,
     /// A carriage return, a no-break space or the like.
-    #[error("has the character U+{:04X}, which libpam takes for a part of a word", u32::from(*.0))]
+    #[error("has {}, which libpam takes for a part of a word", name_false_blank(*.0))]
     FalseBlank(char),
-    /// Neither a group nor, on this node, `@include`.
+    /// Neither a group nor, on this node, `@include`; with a control by which that refuses.
     #[error("begins with {0}, which is no group, so libpam refuses every login there")]
     UnknownGroup(String),
     /// A group and nothing else.
     #[error("has no control, so libpam refuses every login there")]
     NoControl,
-    /// A group and a control, and nothing else.
+    /// A group and a control by which that refuses, and nothing else.
     #[error("names no module, so libpam refuses every login there")]
     NoModule,
     /// Debian's libpam crashes there, others refuse every login.

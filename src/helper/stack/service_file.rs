@@ -2,6 +2,7 @@
 
 use super::entry::FileLine;
 use super::file::{open_file, read_if_regular};
+use super::image::resolve_below;
 use nix::sys::stat::makedev;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -37,7 +38,7 @@ impl<'a> Files<'a> {
         if let Some(bytes) = self.contents.borrow().get(path) {
             return Ok(bytes.clone());
         }
-        let bytes = read_service_file(path)?;
+        let bytes = read_service_file(self.root, path)?;
         self.contents
             .borrow_mut()
             .insert(path.to_owned(), bytes.clone());
@@ -67,14 +68,14 @@ impl ServiceFile {
     }
 }
 
-/// Reads a service file as libpam does: it follows links and checks no owner. Empty for a file without lines
+/// Reads a service file of the node below `root` as libpam does: it follows links and checks no owner. Empty for a file without lines
 /// ([`has_no_lines`]).
 ///
 /// # Errors
 ///
 /// The error of the system call; a file of another type, with more than a mebibyte, or with a NUL.
-pub(super) fn read_service_file(path: &Path) -> std::io::Result<Vec<u8>> {
-    let (file, status) = open_file(path)?;
+pub(super) fn read_service_file(root: &Path, path: &Path) -> std::io::Result<Vec<u8>> {
+    let (file, status) = open_file(&resolve_below(root, path))?;
     if has_no_lines(&status) {
         return Ok(Vec::new());
     }

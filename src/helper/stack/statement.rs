@@ -2,6 +2,7 @@
 
 use super::entry::{MODULE_FILES, file_name};
 use super::lines::LogicalLine;
+use super::rejection::Rejection;
 
 /// Words that a line may begin with.
 const GROUP_NAMES: [&str; 4] = ["auth", "account", "password", "session"];
@@ -32,6 +33,15 @@ impl<'a> Statement<'a> {
         GROUP_NAMES
             .iter()
             .any(|name| self.group.eq_ignore_ascii_case(name))
+    }
+
+    /// Finds what keeps libpam from understanding a line that calls a module: no group, or no module. Such a line refuses as
+    /// if its module did, and so does whatever its control makes of that.
+    pub(super) fn find_mistake(&self) -> Option<Rejection> {
+        if !self.has_group() {
+            return Some(Rejection::UnknownGroup(self.group.to_owned()));
+        }
+        self.module.is_none().then_some(Rejection::NoModule)
     }
 
     /// Tells whether the first word is `@include`, which not every libpam knows.

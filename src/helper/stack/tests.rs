@@ -1,4 +1,5 @@
 mod auth_lines;
+mod barrier;
 mod comparison;
 mod files;
 mod modules;
@@ -177,7 +178,7 @@ fn line_that_not_every_libpam_runs_alike_is_rejected() {
         ),
         (
             one(jump("1\u{a0}ignore=ok")),
-            "sshd:1 has the character U+00A0",
+            "sshd:1 has a no-break space (U+00A0)",
         ),
         (
             one(format!("session mandatory pam_x.so\n{OURS}")),
@@ -194,7 +195,7 @@ fn line_that_not_every_libpam_runs_alike_is_rejected() {
         ),
         (
             one(OURS.replace('\n', "\r\n")),
-            "sshd:1 has the character U+000D",
+            "sshd:1 has a carriage return (U+000D)",
         ),
         (
             one(format!("{OURS}# {}\n", "-".repeat(1022))),
@@ -264,6 +265,7 @@ fn line_that_not_every_libpam_runs_alike_is_rejected() {
         format!("nonsense\nauth\n{OURS}"),
         format!("# {}\n{OURS}", "-".repeat(1021)),
         format!("auth required ?.x.so\nauth include .x\n{OURS}"),
+        format!("session optional\nsession sufficient\nsession [default=ignore]\n{OURS}"),
     ] {
         assert_effective(&[("sshd", &text), ("etc/pam.conf", "sshd session\n")]);
     }
@@ -291,13 +293,10 @@ fn false_blank_is_rejected_where_it_decides_what_the_stack_does() {
         "account required pam_job_adopt.so service=su\u{200b}",
     ] {
         let x = ("\u{a0}x", "session required pam_x.so\n");
-        assert_missing(
-            &[("sshd", &format!("{line}\n{OURS}")), x],
-            "sshd:1 has the character U+",
-        );
+        assert_missing(&[("sshd", &format!("{line}\n{OURS}")), x], "sshd:1 has a");
         let included = ("y", &*format!("{line}\n"));
         let text = format!("@include y\n{OURS}");
-        assert_missing(&[("sshd", &text), included, x], "y:1 has the character U+");
+        assert_missing(&[("sshd", &text), included, x], "y:1 has a");
     }
     for line in [
         "auth required pam_x.so authtok_prompt=a\u{a0}b",

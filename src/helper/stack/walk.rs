@@ -71,13 +71,6 @@ pub(super) enum Bypass {
 /// `None` if every path to success passes our module. The analysis assumes that other modules can
 /// return anything. Applications admit an account whose password is due and then ask for a new one.
 pub(super) fn find_bypass(stack: &[Entry], group: Group) -> Option<Bypass> {
-    let admits = |verdict| match verdict {
-        StackVerdict::Positive(Return::Success) => true,
-        StackVerdict::Positive(Return::Renew) | StackVerdict::Negative(Return::Renew) => {
-            group == Group::Account
-        }
-        _ => false,
-    };
     let start = start_state();
     let mut visited = BTreeSet::from([start.clone()]);
     // Each state with the index of its predecessor; those from `next` on are still to be followed.
@@ -85,7 +78,7 @@ pub(super) fn find_bypass(stack: &[Entry], group: Group) -> Option<Bypass> {
     let mut next = 0;
     while let Some((state, _)) = trail.get(next) {
         let Some(entry) = stack.get(state.index) else {
-            if admits(state.verdict) {
+            if admits(group, state.verdict) {
                 return Some(blame_line(stack, &trail, next));
             }
             next += 1;
@@ -102,6 +95,17 @@ pub(super) fn find_bypass(stack: &[Entry], group: Group) -> Option<Bypass> {
         next += 1;
     }
     None
+}
+
+/// Returns whether applications admit a login with this result of a group's stack.
+pub(super) fn admits(group: Group, verdict: StackVerdict) -> bool {
+    match verdict {
+        StackVerdict::Positive(Return::Success) => true,
+        StackVerdict::Positive(Return::Renew) | StackVerdict::Negative(Return::Renew) => {
+            group == Group::Account
+        }
+        _ => false,
+    }
 }
 
 /// Returns the state in front of the first line.
@@ -128,10 +132,10 @@ pub(super) fn enter_level(state: &mut WalkState, entry: &Entry) {
 fn next_states(stack: &[Entry], entry: &Entry, state: &WalkState) -> Vec<WalkState> {
     let mut state = state.clone();
     enter_level(&mut state, entry);
-    let Some(control) = &entry.control else {
+    if entry.control.is_none() {
         return vec![state.after_line()];
-    };
-    let mut outcomes = control.outcomes();
+    }
+    let mut outcomes = entry.outcomes();
     if entry.is_fit() {
         // Only our failures continue here; all of them are bad or die (`Control::is_required`), and none
         // asks for a new password.

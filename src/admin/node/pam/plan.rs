@@ -15,9 +15,8 @@ use helper::stack::{
 };
 use module::Settings;
 
-/// What to do about a line in a file of several services.
-pub(super) const SHARED_REMEDY: &str =
-    "other services have this file too: take the line out there (pam-auth-update, or by hand)";
+/// What to do about a line in another file than the service's own.
+pub(super) const SHARED_REMEDY: &str = "take the line out there (pam-auth-update, or by hand)";
 
 /// The planned text of a service's file.
 #[derive(Debug)]
@@ -418,6 +417,22 @@ impl Stack<'_> {
         lines::edit(&old.text, &new, &numbers)
     }
 
+    /// What to do about a line of this text that skips our last auth line. A file is taken in by `include` if one of its lines
+    /// does so, but as a substack it would refuse a jump past its end.
+    fn unskip_auth(&self, by: &FileLine, text: &[u8]) -> &'static str {
+        let entries = self.read_entries(Group::Auth, text).unwrap_or_default();
+        let can_jump = entries
+            .iter()
+            .any(|entry| entry.place == *by && entry.can_jump());
+        if can_jump {
+            ": lower the number of its jump, and run this again"
+        } else if self.is_elsewhere(by) {
+            ": write substack in place of include for the file of that line, and run this again"
+        } else {
+            ": move that line and those that it skips into a file of their own, which substack takes in, and run this again"
+        }
+    }
+
     /// Describes why our auth lines would not be enough in this text, and what to do about it; `None` if they
     /// are, and if no auth lines are planned.
     fn find_auth_fault(&self, ours: &OurLines, text: &[u8]) -> Option<String> {
@@ -429,9 +444,7 @@ impl Stack<'_> {
             StackFinding::Effective(_) | StackFinding::Rejected(_, Rejection::MissingModule(_)) => {
                 return None;
             }
-            StackFinding::Skipped { .. } => {
-                ": write substack in place of include for the file of that line, and run this again"
-            }
+            StackFinding::Skipped { by, .. } => self.unskip_auth(by, text),
             _ => "",
         };
         let fault = finding.describe(Group::Auth);

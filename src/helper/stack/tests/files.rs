@@ -63,7 +63,7 @@ fn unused_fallback_needs_only_to_be_loadable() {
         assert_effective(&[("sshd", OURS), ("other", &other)]);
     }
     let used = "session required pam_job_adopt.so debug\r\n";
-    assert_missing(&[("other", used)], "other:1 has the character U+000D");
+    assert_missing(&[("other", used)], "other:1 has a carriage return (U+000D)");
 }
 
 #[test]
@@ -206,4 +206,16 @@ fn include_of_debian_counts_as_its_libpam_reads_it() {
         &[&vendor[..], &[debian]].concat(),
         "sshd:1: a: no such service file",
     );
+}
+
+/// As authselect makes them.
+#[test]
+fn absolute_link_of_an_image_leads_to_its_own_file() {
+    let scratch = Scratch::new();
+    scratch.file("etc/authselect/system-auth", OURS);
+    scratch.file("etc/pam.d/sshd", "session include system-auth\n");
+    let link = scratch.path().join("etc/pam.d/system-auth");
+    std::os::unix::fs::symlink("/etc/authselect/system-auth", link).unwrap();
+    let finding = judge_stack(scratch.path(), "sshd", Group::Session);
+    assert_eq!(finding.session_line(), SessionLine::Effective, "{finding}");
 }
