@@ -92,7 +92,8 @@ mod tests {
             "Name: Unix\nAuth:\n\tpam_unix.so\n",
         );
         scratch.file("usr/share/pam-configs/slurm-adopt", PROFILE);
-        scratch.file("usr/lib/security/pam_unix.so", "");
+        // Without a module of libpam the folder of modules is not known, and none is missing.
+        scratch.file("usr/lib/security/pam_permit.so", "");
         assert_eq!(find_profile(scratch.path()), None);
         scratch.file("usr/lib/security/pam_slurm_adopt.so", "");
         assert_eq!(find_profile(scratch.path()).as_deref(), Some("slurm-adopt"));
