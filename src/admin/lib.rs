@@ -19,6 +19,7 @@ mod output;
 mod process;
 mod replace_file;
 mod shell;
+mod squeue;
 mod sys;
 mod terminals;
 #[cfg(test)]

@@ -83,6 +83,24 @@ fn silent_daemon_of_job_with_processes_of_root_alone_is_its_recorded_owners() {
     });
 }
 
+/// On a node without that prolog, Slurm's controller knows.
+#[test]
+fn silent_daemon_of_job_with_processes_of_root_alone_is_its_owners_by_the_controller() {
+    on_slurm(&["hang"], |node, _step| {
+        let answer = |text: &str| {
+            node.write("/usr/bin/squeue", &format!("#!/bin/sh\n{text}\n"));
+            node.set_mode("/usr/bin/squeue", 0o755);
+        };
+        answer("echo 4242 1001");
+        end_strays(node, BOB, false);
+        end_strays(node, ALICE, true);
+        for nothing in ["echo 4243 1001", "echo 4242 1001; exit 1", "sleep 60"] {
+            answer(nothing);
+            end_strays(node, BOB, true);
+        }
+    });
+}
+
 /// Any user can connect to the socket. Then nobody else can, and no connection shows the daemon's process.
 #[test]
 fn daemon_with_full_queue_stops_no_epilog_of_another() {

@@ -4,6 +4,7 @@ mod adoption;
 mod devices;
 mod owner;
 mod process;
+mod slurm_owners;
 mod snapshot;
 
 pub(crate) use adoption::require_adoption;
@@ -29,6 +30,7 @@ use nix::sys::signal::Signal;
 use owner::Person;
 use process::{ProcessInfo, ProcessTable};
 use serde::Serialize;
+use slurm_owners::SlurmOwners;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -202,7 +204,14 @@ fn find_unkillable(strays: &[Stray]) -> Option<Error> {
 struct StraySearch<'a> {
     config: &'a Config,
     user: Option<u32>,
-    asked: AskedDaemons,
+    memory: SearchMemory,
+}
+
+/// What the searches of one call have found out, and need not again.
+#[derive(Debug, Default)]
+struct SearchMemory {
+    daemons: AskedDaemons,
+    owners: SlurmOwners,
 }
 
 impl<'a> StraySearch<'a> {
@@ -210,13 +219,13 @@ impl<'a> StraySearch<'a> {
         Self {
             config,
             user,
-            asked: AskedDaemons::default(),
+            memory: SearchMemory::default(),
         }
     }
 
     /// Reads the processes and jobs at this moment. The errors are those of [`Snapshot::read`].
     fn read_snapshot(&mut self) -> Result<Snapshot, Error> {
-        Snapshot::read_again(self.config, self.user, &mut self.asked)
+        Snapshot::read_again(self.config, self.user, &mut self.memory)
     }
 
     /// Ends the strays while their users have no job; returns their number. The next snapshot shows strays that remain.

@@ -3,14 +3,14 @@
 //! A timer runs it each minute, so it is no daemon. A file below /run has the notices that were given, so
 //! that each comes once, also from a run that is late or beside another one.
 
-use crate::accounts::{require_root, run_as_helper};
-use crate::child_process::query_program;
+use crate::accounts::require_root;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINE};
 use crate::job::running_jobs::{RunningJob, find_running_jobs};
 use crate::options::{Conf, OPERATION_TIMEOUT};
 use crate::output::Output;
 use crate::replace_file::replace_file;
+use crate::squeue;
 use crate::terminals::{open_terminals, write_to_terminals};
 use clap::Args;
 use helper::Config;
@@ -25,7 +25,6 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -329,20 +328,7 @@ fn query_job_end(id: &JobId, config: &Config, deadline: Instant) -> Result<Optio
     if left.is_zero() {
         return Err("not asked: the queries for other jobs used up the time".into());
     }
-    let mut command = Command::new("squeue");
-    // Numbers alone: users choose the names that other formats have.
-    command.args(["--noheader", "--format=%A %e", "--jobs", id.as_str()]);
-    command.env("SLURM_TIME_FORMAT", "%s");
-    if let Some(path) = &config.devices.slurm_conf {
-        command.env("SLURM_CONF", path);
-    }
-    run_as_helper(&mut command, None)?;
-    let answer = query_program(&mut command, ANSWER_TIMEOUT.min(left));
-    let text = answer.map_err(|error| {
-        // What squeue prints last is its error.
-        let message = error.to_string();
-        message.lines().next_back().unwrap_or_default().to_owned()
-    })?;
+    let text = squeue::query_jobs(id.as_str(), "%A %e", config, ANSWER_TIMEOUT.min(left))?;
     parse_end(&text, id).ok_or_else(|| "no answer about this job".to_owned())
 }
 

@@ -401,12 +401,13 @@ static void start_step_with_channels(const char *dir)
 /* Starts this program again with slurmstepd's title. */
 static void take_title(char **argv)
 {
+    const char *program = argv[0];
     char title[64];
-    if (strncmp(argv[0], "slurmstepd: ", 12) == 0)
+    if (strncmp(program, "slurmstepd: ", 12) == 0)
         return;
     snprintf(title, sizeof title, "slurmstepd: [%s.extern]", argv[3]);
     argv[0] = title;
-    execv("/proc/self/exe", argv);
+    execv(program, argv);
     die("execv");
 }
 

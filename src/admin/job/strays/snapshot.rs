@@ -1,17 +1,15 @@
 //! Which processes are outside of jobs, and who has a job. Facts are read first, from the kernel, the
 //! registry and the schedulers, and judged after that.
 
-use super::Stray;
 use super::owner::{Owner, Person, PersonFinder};
 use super::process::{ProcessInfo, ProcessTable};
+use super::{SearchMemory, Stray};
 use crate::error::Error;
 use crate::job::running_jobs::query_scheduler_for;
 use crate::process::own_ancestry;
 use helper::Config;
 use helper::jobs::records::{LoginTarget, ReadError, Record};
-use helper::jobs::sources::{
-    AskedDaemons, Doubt, PossibleOwners, Sought, SourceError, account_uid,
-};
+use helper::jobs::sources::{Doubt, Sought, SourceError, account_uid};
 use kernel::cgroup::{self, Dir, Membership, Mount, Occupants, ignore_gone};
 use kernel::trust::Trust;
 use nix::unistd::Uid;
@@ -44,12 +42,12 @@ impl Snapshot {
     ///
     /// As [`Snapshot::read_again`].
     pub(crate) fn read(config: &Config, user: Option<u32>) -> Result<Self, Error> {
-        Self::read_again(config, user, &mut AskedDaemons::default())
+        Self::read_again(config, user, &mut SearchMemory::default())
     }
 
     /// Reads the processes of one user, or of all users, and then the jobs. A job that starts in between is then seen
     /// without its processes: none of them counts as outside of jobs. The schedulers are asked only about users with
-    /// processes outside of known jobs; `asked` has the daemons that were asked before in the same call.
+    /// processes outside of known jobs; `memory` has what was found out before in the same call.
     ///
     /// # Errors
     ///
@@ -57,7 +55,7 @@ impl Snapshot {
     pub(super) fn read_again(
         config: &Config,
         user: Option<u32>,
-        asked: &mut AskedDaemons,
+        memory: &mut SearchMemory,
     ) -> Result<Self, Error> {
         // A node without Flux has no such account. The source reports any other fault of it.
         let table = ProcessTable::read(account_uid(&config.flux_user).ok())?;
@@ -83,7 +81,7 @@ impl Snapshot {
             .map(|process| process.uid)
             .filter(|uid| !owners.contains(uid))
             .collect();
-        let scheduled = ScheduledJobs::read(config, &unsettled, asked);
+        let scheduled = ScheduledJobs::read(config, &unsettled, memory);
         owners.extend(scheduled.owners);
         // Who has a job is known only now. Their service managers count as no process outside, since each login starts one.
         outside
@@ -380,7 +378,7 @@ struct ScheduledJobs {
 impl ScheduledJobs {
     /// Queries the schedulers that the configuration names, unless nobody is `sought`. One that is not on this node has
     /// no jobs; one that fails gives a doubt about everybody.
-    fn read(config: &Config, sought: &BTreeSet<u32>, asked: &mut AskedDaemons) -> Self {
+    fn read(config: &Config, sought: &BTreeSet<u32>, memory: &mut SearchMemory) -> Self {
         let mut jobs = Self::default();
         if sought.is_empty() {
             return jobs;
@@ -389,7 +387,7 @@ impl ScheduledJobs {
             .into_iter()
             .filter(|name| config.sources.contains(name))
         {
-            match query_scheduler_for(source, config, Sought::Users(sought), asked) {
+            match query_scheduler_for(source, config, Sought::Users(sought), &mut memory.daemons) {
                 Ok(found) => {
                     jobs.owners
                         .extend(found.jobs.into_iter().map(|(uid, _)| uid));
@@ -397,12 +395,13 @@ impl ScheduledJobs {
                     jobs.doubts.extend(found.without_logins);
                 }
                 Err(SourceError::Absent(_) | SourceError::Unused(_)) => {}
-                Err(error) => jobs.doubts.push(Doubt {
-                    cause: format!("{}: {error}", source.as_str()),
-                    owners: PossibleOwners::Any,
-                }),
+                Err(error) => {
+                    let cause = format!("{}: {error}", source.as_str());
+                    jobs.doubts.push(Doubt::about_anybody(cause));
+                }
             }
         }
+        memory.owners.limit(&mut jobs.doubts, config);
         jobs.doubts
             .retain(|doubt| doubt.owners.include_one_of(sought));
         jobs

@@ -2,6 +2,7 @@
 
 use super::SourceReport;
 use crate::jobs::Job;
+use protocol::JobId;
 use std::collections::BTreeSet;
 
 /// The accounts that a job may belong to whose owner is not known.
@@ -60,14 +61,17 @@ pub struct Doubt {
     pub cause: String,
     /// Whose job it may be.
     pub owners: PossibleOwners,
+    /// The id of the job, if it is known.
+    pub job: Option<JobId>,
 }
 
 impl Doubt {
     /// A doubt that concerns everybody.
-    pub(super) fn about_anybody(cause: String) -> Self {
+    pub fn about_anybody(cause: String) -> Self {
         Self {
             cause,
             owners: PossibleOwners::Any,
+            job: None,
         }
     }
 }

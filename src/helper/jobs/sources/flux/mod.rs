@@ -137,7 +137,11 @@ impl FluxSource {
                 UnitState::Invalid { cause, owners } => {
                     let cause = format!("{path}: {cause}");
                     units_seen.faults.push(Fault {
-                        doubt: Doubt { cause, owners },
+                        doubt: Doubt {
+                            cause,
+                            owners,
+                            job: None,
+                        },
                         kind: FaultKind::Broken,
                     });
                 }

@@ -69,7 +69,14 @@ pub enum Sought<'a> {
 /// The outcomes of earlier queries of one call. Whose a job is never changes, and who has not answered is not waited for
 /// twice: a call that asks again waits for new daemons alone. A job that ended meanwhile counts as running.
 #[derive(Debug, Default)]
-pub struct AskedDaemons(BTreeMap<(PathBuf, i64), QueryOutcome>);
+pub struct AskedDaemons {
+    outcomes: BTreeMap<SocketKey, QueryOutcome>,
+    /// The stale sockets whose other steps were asked about: a running job of its owner, or none.
+    daemonless: BTreeMap<SocketKey, Option<(u32, DaemonlessJob)>>,
+}
+
+/// What identifies the socket of one job: its path, and when it was created.
+type SocketKey = (PathBuf, i64);
 
 impl AskedDaemons {
     /// Forgets the jobs that were starting: they may run by the next query.
@@ -78,7 +85,7 @@ impl AskedDaemons {
             let state = outcome.answer.as_ref().map(|answer| answer.state);
             state == Ok(State::Starting)
         };
-        self.0.retain(|_, outcome| !is_starting(outcome));
+        self.outcomes.retain(|_, outcome| !is_starting(outcome));
     }
 }
 
@@ -134,14 +141,27 @@ impl SlurmSource {
     ) -> Result<JobsOfUsers, SourceError> {
         let concurrent_max = concurrent_queries_of_root();
         let found = self.query_daemons(sought, asked, concurrent_max, deadline)?;
-        let daemonless = self.find_daemonless_jobs(&found.stale, concurrent_max, deadline);
+        let (known, new): (Vec<_>, Vec<_>) = found
+            .stale
+            .into_iter()
+            .partition(|socket| asked.daemonless.contains_key(&socket.key()));
+        let jobs = self.find_daemonless_jobs(&new, concurrent_max, deadline);
+        asked.daemonless.extend(new.iter().map(|socket| {
+            let job = jobs.iter().find(|(_, job)| job.id == socket.name.job);
+            (socket.key(), job.cloned())
+        }));
+        let daemonless = known
+            .iter()
+            .chain(&new)
+            .filter_map(|socket| asked.daemonless.get(&socket.key()).cloned().flatten());
         let running = found
             .answers
             .into_iter()
             .filter(|(_, answer)| answer.state == State::Running);
-        let daemonless = daemonless.into_iter().map(|(uid, job)| Doubt {
+        let daemonless = daemonless.map(|(uid, job)| Doubt {
             cause: job.cause,
             owners: PossibleOwners::from_uids([uid].into()),
+            job: Some(job.id),
         });
         Ok(JobsOfUsers {
             jobs: running
@@ -200,7 +220,7 @@ impl SlurmSource {
         };
         let new: Vec<&Socket> = sockets
             .iter()
-            .filter(|socket| !asked.0.contains_key(&socket.key()))
+            .filter(|socket| !asked.outcomes.contains_key(&socket.key()))
             .collect();
         let paths: Vec<&Path> = new.iter().map(|socket| socket.path.as_path()).collect();
         // Given a socket by its index, and the process of its daemon.
@@ -223,14 +243,14 @@ impl SlurmSource {
         );
         for (socket, outcome) in new.iter().zip(outcomes) {
             asked
-                .0
+                .outcomes
                 .extend(outcome.map(|outcome| (socket.key(), outcome)));
         }
         let mut stale = Vec::new();
         let mut unasked = 0;
         for socket in sockets {
             let path = socket.path.display();
-            let Some(QueryOutcome { pid, answer }) = asked.0.get(&socket.key()) else {
+            let Some(QueryOutcome { pid, answer }) = asked.outcomes.get(&socket.key()) else {
                 unasked += 1;
                 continue;
             };
@@ -254,6 +274,7 @@ impl SlurmSource {
             let doubt = Doubt {
                 cause: format!("{path}: {error}"),
                 owners: owners.find(&socket.name.job, *pid),
+                job: Some(socket.name.job),
             };
             found.faults.push(Fault { doubt, kind });
         }
@@ -381,8 +402,7 @@ struct Socket {
 }
 
 impl Socket {
-    /// What identifies the socket of one job.
-    fn key(&self) -> (PathBuf, i64) {
+    fn key(&self) -> SocketKey {
         (self.path.clone(), self.started)
     }
 }
@@ -397,9 +417,9 @@ struct FoundSockets {
 }
 
 impl FoundSockets {
-    fn add_broken(&mut self, cause: String, owners: PossibleOwners) {
+    fn add_broken(&mut self, doubt: Doubt) {
         self.faults.push(Fault {
-            doubt: Doubt { cause, owners },
+            doubt,
             kind: FaultKind::Broken,
         });
     }
@@ -442,7 +462,7 @@ fn find_sockets(
             Ok(()) => {}
             // A node's unusable directory does not hide the others.
             Err(SourceError::Failed(cause)) if has_several => {
-                found.add_broken(cause, PossibleOwners::Any);
+                found.add_broken(Doubt::about_anybody(cause));
             }
             Err(SourceError::Absent(what)) if has_several => {
                 found.skipped.push(Doubt::about_anybody(what));
@@ -617,10 +637,11 @@ fn list_sockets(
             }
             // The job has ended since the directory was listed.
             Err(Error::SocketGone) => {}
-            Err(error) => found.add_broken(
-                format!("{}: {error}", socket_path.display()),
-                owners.find(&name.job, None),
-            ),
+            Err(error) => found.add_broken(Doubt {
+                cause: format!("{}: {error}", socket_path.display()),
+                owners: owners.find(&name.job, None),
+                job: Some(name.job),
+            }),
         }
     }
     found.seen.push(format!("{spool}: {count} sockets of jobs"));
@@ -638,6 +659,7 @@ fn list_sockets(
         found.skipped.extend(cause.map(|cause| Doubt {
             cause: format!("{spool}: {cause}"),
             owners,
+            job: None,
         }));
     }
     for socket in found.sockets.iter_mut().skip(first) {
