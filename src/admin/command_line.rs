@@ -148,7 +148,7 @@ fn list_commands(declared: &clap::Command) -> String {
 ///
 /// # Errors
 ///
-/// [`Error::Input`], which names the mistake, and a similar name if there is one.
+/// [`Error::Usage`], which names the mistake, and a similar name if there is one.
 pub(super) fn parse(words: &[OsString], build: &'static str) -> Result<Invocation, Error> {
     let all = std::iter::once(OsString::from("job-adopt")).chain(words.iter().cloned());
     let mut declared = CommandLine::command().version(build);

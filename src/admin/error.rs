@@ -14,9 +14,17 @@ use std::io;
 /// The failure of a command.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// An argument, a record or a command line is invalid.
+    /// An argument or a record is invalid.
     #[error("{0}")]
     Input(String),
+    /// A command line is wrong, or a program is run in the wrong way. The hint says what helps, on a line of its own.
+    #[error("{fault}\n{hint}")]
+    Usage {
+        /// What is wrong.
+        fault: String,
+        /// What to read or to run.
+        hint: String,
+    },
     /// An operation failed, in the form "operation object: cause".
     #[error("{0}")]
     Failed(String),
@@ -26,6 +34,14 @@ pub(super) enum Error {
         list_pids(pids)
     )]
     Remaining { cgroup: String, pids: Vec<i32> },
+    /// An operation failed: what its user does about it, and the cause on a line of its own.
+    #[error("{advice}\n{cause}")]
+    Advised {
+        /// What to do.
+        advice: String,
+        /// The cause, as for [`Error::Failed`].
+        cause: String,
+    },
     /// Processes remain that no signal ends, in the form "operation object: cannot be killed: processes".
     #[error("{0}")]
     Unkillable(String),
@@ -47,19 +63,27 @@ impl Error {
     /// Builds the error for a wrong command line, with a hint at the command's help, or at the general
     /// help if `command` is empty.
     pub(super) fn usage(command: &str, what: impl fmt::Display) -> Self {
-        Self::Input(match command {
-            "" => format!("{what}\ntry: job-adopt --help"),
-            _ => format!("{command}: {what}\ntry: job-adopt {command} --help"),
-        })
+        match command {
+            "" => Self::Usage {
+                fault: what.to_string(),
+                hint: "try: job-adopt --help".to_owned(),
+            },
+            _ => Self::Usage {
+                fault: format!("{command}: {what}"),
+                hint: format!("try: job-adopt {command} --help"),
+            },
+        }
     }
 
     /// The exit code. A reader that closed standard output is no failure.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::Input(_) => EXIT_USAGE,
+            Self::Input(_) | Self::Usage { .. } => EXIT_USAGE,
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => EXIT_FINE,
             Self::Unkillable(_) => EXIT_UNKILLABLE,
-            Self::Failed(_) | Self::Remaining { .. } | Self::Output(_) => EXIT_FAILED,
+            Self::Failed(_) | Self::Advised { .. } | Self::Remaining { .. } | Self::Output(_) => {
+                EXIT_FAILED
+            }
         }
     }
 }

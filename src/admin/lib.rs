@@ -54,7 +54,7 @@ pub fn main(build: &'static str) -> ExitCode {
     let code = result.unwrap_or_else(|error| {
         // A reader that has closed standard output needs no message.
         if error.exit_code() != EXIT_FINE {
-            output.warn(&error);
+            output.fail(&error);
         }
         error.exit_code()
     });

@@ -15,12 +15,32 @@ pub(crate) struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Writes an error or a warning. A failure is ignored: standard error is the last channel.
+    /// Writes an error or a warning as one line: it may have names that users chose, for example of their cgroups, and
+    /// a line break in one must not begin a line of its own. A failure is ignored: standard error is the last channel.
     pub(crate) fn warn(&mut self, text: impl std::fmt::Display) {
-        // The text may have names that users chose, for example of their cgroups.
-        let text = text.to_string();
-        let lines: Vec<String> = text.split('\n').map(printable).collect();
-        let _ = writeln!(self.err, "job-adopt: {}", lines.join("\n"));
+        let _ = writeln!(self.err, "job-adopt: {}", printable(&text.to_string()));
+    }
+
+    /// Writes an error or a warning, and below it what helps, if that is not empty: each on one line, as
+    /// [`Output::warn`] says.
+    pub(crate) fn warn_with_hint(&mut self, text: impl std::fmt::Display, hint: &str) {
+        self.warn(text);
+        if !hint.is_empty() {
+            let _ = writeln!(self.err, "{}", printable(hint));
+        }
+    }
+
+    /// Writes the error that ends the command.
+    pub(crate) fn fail(&mut self, error: &Error) {
+        match error {
+            Error::Usage { fault, hint } => self.warn_with_hint(fault, hint),
+            Error::Advised { advice, cause } => self.warn_with_hint(advice, cause),
+            Error::Input(_)
+            | Error::Failed(_)
+            | Error::Remaining { .. }
+            | Error::Unkillable(_)
+            | Error::Output(_) => self.warn(error),
+        }
     }
 
     /// Writes a result as one line of JSON.
@@ -64,12 +84,42 @@ pub(crate) fn log(line: Line) {
 
 #[cfg(test)]
 mod tests {
+    use crate::error::Error;
+    use crate::output::Output;
+
+    /// Returns what `write` writes to standard error.
+    fn errors(write: impl FnOnce(&mut Output<'_>)) -> String {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        write(&mut Output {
+            out: &mut out,
+            err: &mut err,
+        });
+        String::from_utf8(err).unwrap()
+    }
+
+    #[test]
+    fn line_break_in_a_name_begins_no_line() {
+        let name = "a\njob-adopt: all is fine\r\u{2028}b";
+        let line = "job-adopt: list: a?job-adopt: all is fine??b\n";
+        assert_eq!(
+            errors(|output| output.warn(format_args!("list: {name}"))),
+            line
+        );
+        let error = Error::Failed(format!("list: {name}"));
+        assert_eq!(errors(|output| output.fail(&error)), line);
+        let usage = Error::usage("list", name);
+        assert_eq!(
+            errors(|output| output.fail(&usage)),
+            format!("{line}try: job-adopt list --help\n")
+        );
+    }
+
     #[test]
     fn columns_are_aligned() {
         let rows = [["4242", "gone"], ["7", "running"]].map(|row| row.map(str::to_owned));
         let mut out = Vec::new();
         let mut err = Vec::new();
-        let mut output = crate::output::Output {
+        let mut output = Output {
             out: &mut out,
             err: &mut err,
         };

@@ -91,12 +91,12 @@ impl ChoiceOwner {
         }
         if doubts.is_empty() {
             let why = self.explain_not_running(&jobs);
-            let help = if jobs.is_empty() {
-                "\ntype this on the node of your job"
+            let hint = if jobs.is_empty() {
+                "type this on the node of your job"
             } else {
                 ""
             };
-            output.warn(format_args!("job {name} was not chosen: {why}{help}"));
+            output.warn_with_hint(format_args!("job {name} was not chosen: {why}"), hint);
             return Ok(EXIT_FINDINGS);
         }
         for text in &doubts {
@@ -201,16 +201,19 @@ impl ChoiceOwner {
             error.cause(),
             Distrust::Open(Errno::ENOENT) | Distrust::WrongMode(_)
         );
-        let help = if path.ends_with(FILE) {
-            "your choice cannot be used; remove it: job-adopt use --clear\n".to_owned()
+        let advice = if path.ends_with(FILE) {
+            "your choice cannot be used; remove it: job-adopt use --clear".to_owned()
         } else if is_mended_by_login {
-            format!("log in to {node} by ssh once, then try again\n")
+            format!("log in to {node} by ssh once, then try again")
         } else if path == self.choice.dir() && !matches!(error.cause(), Distrust::WrongOwner(_)) {
-            String::new()
+            return Error::Failed(error.to_string());
         } else {
-            format!("{node} is not set up correctly; not your fault, please report:\n")
+            format!("{node} is not set up correctly; not your fault, please report:")
         };
-        Error::Failed(format!("{help}{}", printable(&error.to_string())))
+        Error::Advised {
+            advice,
+            cause: error.to_string(),
+        }
     }
 }
 

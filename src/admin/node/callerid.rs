@@ -69,7 +69,7 @@ fn answer_once(connection: Connection, config: Result<Config, Error>) -> u8 {
 }
 
 /// Opens the connection of a query, which is standard input; `None` if the other side has closed it. It fails with
-/// [`Error::Input`] if standard input is no TCP connection.
+/// [`Error::Usage`] if standard input is no TCP connection.
 fn open_connection() -> Result<Option<Connection>, Error> {
     let socket = std::io::stdin()
         .as_fd()
@@ -89,8 +89,10 @@ fn open_connection() -> Result<Option<Connection>, Error> {
         }
         Err(error) => (error, "systemd or inetd runs this for each connection"),
     };
-    let text = format!("standard input is no TCP connection: {error}\n{hint}");
-    Err(Error::Input(format!("{text}; see job-adopt-callerid(8)")))
+    Err(Error::Usage {
+        fault: format!("standard input is no TCP connection: {error}"),
+        hint: format!("{hint}; see job-adopt-callerid(8)"),
+    })
 }
 
 /// Finds the job of a connection, among the jobs of its owner. [`Answer::NoUser`] means that it is in none of them, or

@@ -200,7 +200,10 @@ mod tests {
             "--cgroup /a all",
             "--job 7 --gpu 0",
         ] {
-            assert!(matches!(parse_line(line), Err(Error::Input(_))), "{line:?}");
+            assert!(
+                matches!(parse_line(line), Err(Error::Usage { .. })),
+                "{line:?}"
+            );
         }
     }
 }

@@ -233,7 +233,7 @@ mod tests {
         ] {
             let words: Vec<&str> = line.into_iter().filter(|word| !word.is_empty()).collect();
             assert!(
-                matches!(parse_line(&words), Err(Error::Input(_))),
+                matches!(parse_line(&words), Err(Error::Usage { .. })),
                 "{line:?}"
             );
         }
