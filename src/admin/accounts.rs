@@ -1,7 +1,6 @@
 //! Looks up users and groups for all commands, and takes on the rights of the helper's account.
 
 use crate::error::Error;
-use crate::output::Output;
 use helper::jobs::records::Record;
 use nix::errno::Errno;
 use nix::unistd::{
@@ -192,30 +191,54 @@ pub(crate) fn require_root(operation: &str) -> Result<(), Error> {
 pub(super) const HELPER_USER: &str = "job-adopt";
 
 /// Calls `look_up` with the rights of the helper's account, if this process is root: root may read
-/// files that the helper cannot. Any other user keeps their own rights.
+/// files that the helper cannot. Any other user keeps their own rights. The caller has its own again when this returns
+/// or panics.
 ///
 /// # Errors
 ///
-/// A text that says what is wrong with the account, or why its rights could not be taken.
+/// A text that says what is wrong with the account, or why its rights could not be taken; `look_up` is not called then.
 pub(super) fn with_helper_rights<T>(look_up: impl FnOnce() -> T) -> Result<T, String> {
     if !geteuid().is_root() {
         return Ok(look_up());
     }
     let account = find_helper()?;
     let failed = |errno: Errno| format!("take the rights of {HELPER_USER}: {}", errno.desc());
-    let uid = geteuid();
-    let gid = getegid();
-    let groups = getgroups().map_err(failed)?;
-    let lowered = setgroups(&[])
+    let _own = OwnRights::read().map_err(failed)?;
+    setgroups(&[])
         .and_then(|()| setegid(account.gid))
-        .and_then(|()| seteuid(account.uid));
-    let result = lowered.map(|()| look_up());
-    // The uid comes first, since only root may set groups. The saved uid is still root's, so this succeeds. If it
-    // fails all the same, later steps lack rights and report that.
-    let _ = seteuid(uid)
-        .and_then(|()| setegid(gid))
-        .and_then(|()| setgroups(&groups));
-    result.map_err(failed)
+        .and_then(|()| seteuid(account.uid))
+        .map_err(failed)?;
+    Ok(look_up())
+}
+
+/// The rights of this process, which lowers them. Its drop gives them back.
+struct OwnRights {
+    uid: Uid,
+    gid: Gid,
+    groups: Vec<Gid>,
+}
+
+impl OwnRights {
+    fn read() -> nix::Result<Self> {
+        Ok(Self {
+            uid: geteuid(),
+            gid: getegid(),
+            groups: getgroups()?,
+        })
+    }
+}
+
+impl Drop for OwnRights {
+    /// Gives the rights back. Ends the process if that fails: half of them would do half of what root asked for. The
+    /// uid comes first, since only root may set groups.
+    fn drop(&mut self) {
+        let restored = seteuid(self.uid)
+            .and_then(|()| setegid(self.gid))
+            .and_then(|()| setgroups(&self.groups));
+        if restored.is_err() {
+            std::process::abort();
+        }
+    }
 }
 
 /// Looks up the account that the helper runs as.
@@ -246,13 +269,13 @@ pub(super) fn run_as_helper(command: &mut Command, group: Option<&str>) -> Resul
     Ok(())
 }
 
-/// Calls `look_up` with the rights that it has at a login. Without the helper's account no login
-/// finds anything: this warns and uses the caller's own rights.
-pub(super) fn with_login_rights<T>(look_up: impl Fn() -> T, output: &mut Output<'_>) -> T {
-    with_helper_rights(&look_up).unwrap_or_else(|why| {
-        output.warn(format_args!("warning: {why}"));
-        look_up()
-    })
+/// Calls `look_up` with the rights that it has at a login.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if root cannot take these rights: root would read what no login can.
+pub(super) fn with_login_rights<T>(look_up: impl FnOnce() -> T) -> Result<T, Error> {
+    with_helper_rights(look_up).map_err(Error::Failed)
 }
 
 #[cfg(test)]

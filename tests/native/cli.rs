@@ -513,6 +513,55 @@ fn journal_is_read_without_rights_of_root() {
     });
 }
 
+/// Root reads files that no login can.
+#[test]
+fn names_are_not_resolved_with_rights_of_root() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
+        let register = [
+            "register",
+            "--id",
+            "4242",
+            "--user",
+            "alice",
+            "--device",
+            "/dev/nvidia0",
+            "--cgroup",
+            job.cgroup.path(),
+        ];
+        let devices = ["devices", "/dev/nvidia0"];
+        // Taking the rights fails, and then giving them back.
+        let run = |fault: &str, words: &[&str]| {
+            let inject = format!("inject={fault}");
+            let strace = ["-qq", "-o", "/dev/null", "-e", &inject, "job-adopt"];
+            node.run("strace", &[&strace, words].concat())
+        };
+        let assert_fails_before = |words: &[&str]| {
+            for call in ["setgroups", "setresgid", "setresuid"] {
+                run(&format!("{call}:error=EPERM:when=1"), words)
+                    .exits(3)
+                    .says("take the rights of job-adopt: Operation not permitted");
+            }
+        };
+        let assert_fails_behind = |words: &[&str]| {
+            for call in ["setgroups", "setresgid", "setresuid"] {
+                let outcome = run(&format!("{call}:error=EPERM:when=2+"), words);
+                assert!(outcome.code > 128, "{call}: {outcome}");
+            }
+        };
+        assert_fails_before(&devices);
+        assert_fails_before(&register);
+        assert_fails_behind(&devices);
+        assert_fails_behind(&register);
+        node.sh("sed -i /^job-adopt:/d /etc/passwd").ok();
+        let missing = "the system user job-adopt does not exist";
+        node.job_adopt(&devices).exits(3).says(missing);
+        node.job_adopt(&register).exits(3).says(missing);
+        assert!(!node.exists(&job.record_path()));
+        assert_eq!(job.cgroup.filters(), []);
+    });
+}
+
 #[test]
 fn config_shows_each_key_with_its_origin() {
     on_node(|node| {

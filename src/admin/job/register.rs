@@ -290,7 +290,8 @@ fn register_locked(
 /// Resolves the job's devices into its containment.
 ///
 /// It fails with [`Error::Input`] for a record that says nothing about devices, since the job would have all of them,
-/// and for a preset of which a part would be left out. Names that do not resolve fail as [`refuse_devices`] says.
+/// and for a preset of which a part would be left out; with [`Error::Failed`] if root cannot take the rights of a login.
+/// Names that do not resolve fail as [`refuse_devices`] says.
 fn resolve_containment(
     record: &Record,
     config: &Config,
@@ -302,16 +303,13 @@ fn resolve_containment(
         return Err(Error::Input(format!("register job {}: {cause}", record.id)));
     }
     // Logins cannot use files that only root can read.
-    let resolved = accounts::with_login_rights(
-        || {
-            contain_by_record(
-                record,
-                config,
-                &Resolver::new(Tree::host(), config.devices.clone()),
-            )
-        },
-        output,
-    );
+    let resolved = accounts::with_login_rights(|| {
+        contain_by_record(
+            record,
+            config,
+            &Resolver::new(Tree::host(), config.devices.clone()),
+        )
+    })?;
     let JobContainment {
         containment,
         dropped,

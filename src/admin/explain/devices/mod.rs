@@ -74,7 +74,7 @@ pub(crate) struct Options {
 /// else for everyone.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     if let Some(dir) = &options.write_dir {
-        return write_dir::execute(options, Path::new(dir), output);
+        return write_dir::execute(options, Path::new(dir));
     }
     let mut user = match &options.user {
         Some(name) => Some(NodeUser::find(accounts::resolve_uid(name)?)?),
@@ -93,7 +93,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     if user.is_none() && !caller.is_root() {
         user = NodeUser::find(caller.as_raw()).ok();
     }
-    let report = resolve_names(options, user.as_ref(), output)?;
+    let report = resolve_names(options, user.as_ref())?;
     report.write(options.json, output)?;
     Ok(report.exit_code())
 }
@@ -103,15 +103,14 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 fn resolve_names(
     options: &Options,
     user: Option<&NodeUser>,
-    output: &mut Output<'_>,
 ) -> Result<resolved::NameReport, Error> {
     let resolver = Resolver::new(open_tree(options)?, options.conf.read()?.devices);
     let names = requested::requested_names(options);
     let resolve = || resolved::NameReport::resolve(&names, &resolver, user);
-    Ok(match options.root {
-        Some(_) => resolve(),
-        None => with_login_rights(resolve, output),
-    })
+    match options.root {
+        Some(_) => Ok(resolve()),
+        None => with_login_rights(resolve),
+    }
 }
 
 /// Returns the node's own files, or those below `--root`, which the caller must own.

@@ -11,7 +11,6 @@ use super::requested::{NameKind, requested_names};
 use crate::accounts::{require_root, with_login_rights};
 use crate::error::Error;
 use crate::exit_status::EXIT_FINE;
-use crate::output::Output;
 use helper::devices::{DeviceName, Resolver};
 use helper::jobs::records::RecordDevices;
 use helper::node::Tree;
@@ -22,7 +21,7 @@ const WRITE: &str = "write a directory of devices";
 
 /// Writes the directory for the names on the command line, or for those in the record of a job, whose specifiers
 /// have no place in a directory and are left out.
-pub(super) fn execute(options: &Options, dir: &Path, output: &mut Output<'_>) -> Result<u8, Error> {
+pub(super) fn execute(options: &Options, dir: &Path) -> Result<u8, Error> {
     require_root(WRITE)?;
     let names = match &options.job {
         Some(id) => match find_record(id, options)?.devices() {
@@ -36,7 +35,7 @@ pub(super) fn execute(options: &Options, dir: &Path, output: &mut Output<'_>) ->
     };
     let resolver = Resolver::new(Tree::host(), options.conf.read()?.devices);
     // Logins resolve the directory by these rights.
-    let entries = with_login_rights(|| resolver.list_directory_entries(&names), output);
+    let entries = with_login_rights(|| resolver.list_directory_entries(&names))?;
     let entries = entries.map_err(|error| {
         let name = printable(&error.name);
         Error::failed(WRITE, name, printable(&error.why.to_string()))
