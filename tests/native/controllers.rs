@@ -3,7 +3,9 @@
 
 use serde_json::json;
 
-use crate::support::{ALICE, Cgroup, Flags, Job, Node, Outcome, eventually, on_node};
+use crate::support::{
+    ALICE, BOB, Cgroup, Flags, Job, Node, Outcome, Process, eventually, on_node, run_while_held,
+};
 
 /// Starts a job whose cgroup has these controllers, on a node that delegates them.
 fn start_job_with_controllers(node: &Node) -> Job<'_> {
@@ -240,6 +242,29 @@ fn fork_bomb_of_login_leaves_job_its_tasks() {
         let ten = "for n in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1 & done; wait";
         let mut command = node.daemon(&step, "sh");
         Outcome::run(command.args(["-c", ten])).ok();
+    });
+}
+
+/// A scheduler may give the cgroup, with our leaf in it, to the next job.
+#[test]
+#[ignore = "needs controllers in cgroup v2, as on the machines of tests/kernel"]
+fn next_job_gets_no_limit_of_previous_user() {
+    on_node(|node| {
+        let (_job, step, leaf) = start_job_with_step(node);
+        node.session_alone("");
+        node.session(ALICE).ok();
+        assert_eq!(leaf.read("pids.max").trim(), "max");
+        node.configure("login_tasks = 20\n");
+        let procs = format!("/sys/fs/cgroup{}/cgroup.procs", leaf.path());
+        let held = ["-P", &procs, "-e", "inject=write:delay_enter=60000000"];
+        let mut next = None;
+        let login = || node.session_under_strace("/tmp/strace", &held, ALICE);
+        run_while_held(node, login, || {
+            next = Some(Process::start_in(node, &step, BOB, "exec sleep infinity"));
+        })
+        .fails();
+        node.log.decision("JA07");
+        assert_eq!(leaf.read("pids.max").trim(), "max");
     });
 }
 

@@ -169,9 +169,8 @@ impl LeafJob {
         let (leaf, confinement) =
             self.open_confined_leaf(place, self.child.as_ref(), adoption, undo)?;
         let containment = require_containment(confinement.name, adoption)?;
-        let limits = plan_leaf_limits(&adoption.plan.limits, &leaf)?;
-        set_limits(&limits, leaf.dir()?)?;
-        self.enter_leaf(&leaf, &confinement, adoption, undo)
+        let limits = self
+            .enter_leaf(&leaf, &confinement, adoption, undo)
             .map_err(|failure| {
                 // If the job has ended since its check, report that.
                 let job = leaf.job().map_err(Failure::from);
@@ -262,14 +261,16 @@ impl LeafJob {
     }
 
     /// Moves the login and checks the result: the job is alive and the user's, all required filters
-    /// are in force, the login is in the leaf, and a keeper for the leaf runs if its job needs one.
+    /// are in force, the login is in the leaf, and a keeper for the leaf runs if its job needs one. Returns the limits of
+    /// the leaf, which it sets once that is proven: a scheduler may have given the leaf, with our mark on it, to another
+    /// user's job, and a limit stays.
     fn enter_leaf(
         &self,
         leaf: &CgroupChain,
         confinement: &Confinement,
         adoption: &Adoption<'_>,
         undo: &mut Undo,
-    ) -> Result<(), Failure> {
+    ) -> Result<Vec<LeafLimit>, Failure> {
         let procs = leaf.dir()?.open_procs()?;
         // Start the keeper before the move, so that the login ends with its job in any case.
         let keeper = match &self.proof {
@@ -289,7 +290,10 @@ impl LeafJob {
         }
         self.proof.require(leaf.job()?.0, adoption.deadline())?;
         confinement.verify(leaf.dir()?)?;
-        Ok(cgroup::verify_in_leaf(leaf.dir()?, leaf.root()?)?)
+        cgroup::verify_in_leaf(leaf.dir()?, leaf.root()?)?;
+        let limits = plan_leaf_limits(&adoption.plan.limits, leaf)?;
+        set_limits(&limits, leaf.dir()?)?;
+        Ok(limits)
     }
 }
 
