@@ -6,6 +6,7 @@
 
 use super::OperationError;
 use super::mounts::{MountTable, TABLE_BYTES_MAX};
+use super::proc::count_threads;
 use super::sys::nsfs::{namespace_kind, owning_user_namespace};
 use super::trust::{Trust, open_below};
 use nix::fcntl::{OFlag, open, openat};
@@ -14,6 +15,7 @@ use nix::sys::stat::{Mode, fstat, stat};
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 use nix::unistd::{chdir, chroot, fchdir};
 use protocol::JobId;
+use std::cell::Cell;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -183,6 +185,8 @@ pub struct NamespaceOrigin {
     proc: OwnedFd,
     /// Table of the mounts in the process's own namespace.
     mounts: File,
+    /// Number of the job's namespaces that the process may have joined and not left.
+    joined: Cell<usize>,
 }
 
 /// Opens the table of the mounts that this process sees now, by the `/proc` behind the descriptor `proc`. The open
@@ -210,6 +214,23 @@ fn read_mounts(mut file: &File) -> io::Result<MountTable> {
         return Err(io::Error::other("too many mounts to compare"));
     }
     MountTable::parse(&table).ok_or_else(|| io::Error::other("mountinfo is malformed"))
+}
+
+/// Requires that this process has one thread: others share its root and working directory, and the kernel lets it join
+/// no mounts (setns(2)).
+///
+/// # Errors
+///
+/// The number of threads; as for reading `/proc/self/status`.
+fn require_single_thread() -> io::Result<()> {
+    let threads = count_threads()?;
+    if threads == 1 {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "this process has {threads} threads, and no process with threads can join them: another module of the PAM stack has \
+         started one, as those written in Go do"
+    )))
 }
 
 impl NamespaceOrigin {
@@ -246,6 +267,7 @@ impl NamespaceOrigin {
             path,
             mounts,
             proc,
+            joined: Cell::new(0),
         })
     }
 
@@ -255,8 +277,7 @@ impl NamespaceOrigin {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a process with threads; a path that leads to other files than on the node
-    /// ([`MountTable::difference`]).
+    /// A path that leads to other files than on the node ([`MountTable::difference`]); as [`NamespaceOrigin::join`].
     pub fn enter(&self, job: &[Namespace], private: &[String]) -> Result<(), OperationError> {
         let enter = || {
             self.join(job)?;
@@ -269,11 +290,13 @@ impl NamespaceOrigin {
     ///
     /// # Errors
     ///
-    /// As `setns(2)` and `chdir(2)`.
+    /// A process with threads, which has then joined none; as `setns(2)` and `chdir(2)`.
     pub fn join(&self, job: &[Namespace]) -> io::Result<()> {
-        for (current, new) in self.current.iter().zip(job) {
+        require_single_thread()?;
+        for (index, (current, new)) in self.current.iter().zip(job).enumerate() {
             if !current.is_same(new) {
                 new.enter()?;
+                self.joined.set(index + 1);
             }
         }
         Ok(chdir(&self.path)?)
@@ -303,8 +326,8 @@ impl NamespaceOrigin {
         Ok(())
     }
 
-    /// Leaves the job's namespaces: joins the process's own ones, and restores root and working directory. It
-    /// tries twice: modules that run after it work as root where it leaves them.
+    /// Leaves the job's namespaces that the process has joined, and restores root and working directory; without one it
+    /// changes nothing. It tries twice: modules that run after it work as root where it leaves them.
     ///
     /// # Errors
     ///
@@ -317,10 +340,17 @@ impl NamespaceOrigin {
     /// where the failed step has put it.
     fn try_leave(&self) -> Result<(), OperationError> {
         let leave = || {
-            self.current.iter().try_for_each(Namespace::enter)?;
+            let joined = self.joined.get();
+            if joined == 0 {
+                return Ok(());
+            }
+            let mut current = self.current.iter().take(joined);
+            current.try_for_each(Namespace::enter)?;
             fchdir(&self.root)?;
             chroot(".")?;
-            Ok(chdir(&self.path)?)
+            chdir(&self.path)?;
+            self.joined.set(0);
+            Ok(())
         };
         leave()
             .map_err(|error: io::Error| OperationError::new("leave", "the job's namespaces", error))

@@ -85,6 +85,17 @@ pub fn read_audit_number(process: impl Display, file: &str) -> Option<u32> {
         .filter(|&number| number != u32::MAX)
 }
 
+/// Counts the threads of this process.
+///
+/// # Errors
+///
+/// As [`read_record`]; [`ErrorKind::InvalidData`] for lines that are not as documented.
+pub fn count_threads() -> io::Result<u32> {
+    let status = read_record("/proc/self/status")?;
+    let threads = find_field(&status, "Threads:").and_then(|number| number.parse().ok());
+    threads.ok_or_else(|| ErrorKind::InvalidData.into())
+}
+
 impl Proc {
     /// The mount at `/proc`.
     pub fn host() -> Self {

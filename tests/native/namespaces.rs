@@ -470,7 +470,7 @@ fn daemon_that_passes_wrong_descriptors_refuses_login() {
     of(&["version", FULL, "count", "2"], "did not answer in time");
 }
 
-/// Threads share root and working directory.
+/// Threads share root and working directory. The thread is there before our line joins, and after it has looked.
 #[test]
 fn multithreaded_process_joins_no_namespace() {
     on_node(|node| {
@@ -478,11 +478,41 @@ fn multithreaded_process_joins_no_namespace() {
         let step = start_step(node, OLD, &["ns", &path]);
         assert_inside(print_session(node, ""), &step.leaf());
         let shared = node.sh(
-            "cd /srv && exec strace -qq -o /dev/null -e inject=setns:error=EINVAL:when=1 \
+            "cd /srv && exec strace -qq -o /dev/null -e inject=setns:error=EINVAL \
              sshd-login alice /usr/bin/in-session",
         );
         assert_undone(node, shared, "[JA07]");
         step.assert_empty();
+        assert!(!node.log.to_string().contains("leave the job's namespaces"));
+        node.install(&Tool::PamThreads.path(), "/usr/lib/pam_threads.so");
+        for group in ["auth", "session"] {
+            let session = if group == "session" {
+                "session optional /usr/lib/pam_threads.so\n"
+            } else {
+                ""
+            };
+            let auth = if group == "auth" {
+                "auth optional /usr/lib/pam_threads.so\n"
+            } else {
+                ""
+            };
+            node.write_stack(&format!(
+                "auth required pam_job_adopt.so\n{auth}auth required pam_permit.so\nauth required pam_job_adopt.so\n\
+                 account required pam_permit.so\n{session}session [default=ignore] pam_job_adopt.so\n"
+            ));
+            node.log.clear();
+            assert_undone(node, node.sh(&format!("cd /srv && {LOGIN}")), "[JA07]");
+            node.log
+                .line("has 2 threads, and no process with threads can join them");
+            assert!(!node.log.to_string().contains("leave the job's namespaces"));
+            step.assert_empty();
+        }
+        write_joining_stack(node);
+        node.sh("echo 'session optional /usr/lib/pam_threads.so' >/tmp/line; sed -i '/^session required pam_permit/r /tmp/line' /etc/pam.d/sshd").ok();
+        node.sshd()
+            .ssh(ALICE, LOOK)
+            .fails()
+            .omits("Connection reset");
     });
 }
 

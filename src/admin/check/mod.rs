@@ -39,6 +39,7 @@ pub(super) mod stack;
 mod startups;
 #[cfg(test)]
 mod tests;
+mod threaded_modules;
 mod trial_cgroup;
 mod trusted_file;
 mod unit_files;

@@ -12,6 +12,7 @@ use super::pam_edits::{
 };
 use super::remedy::{Remedy, run, shell_word};
 use super::site::{Site, file_identity};
+use super::threaded_modules::judge_threaded_modules;
 use helper::JobEnvironment;
 use helper::stack::{
     Barrier, Entry, FileLine, Group, LineFault, Rejection, StackFinding, find_barrier,
@@ -64,6 +65,8 @@ pub(super) struct StackFacts<'a> {
     missing_modules: Vec<MissingModule<'a>>,
     /// The account and the session line because of which nobody gets in.
     barriers: Vec<(Check, FileLine, Barrier)>,
+    /// Modules of others by which no login joins private files.
+    threaded_modules: Vec<Finding>,
 }
 
 /// The check of our lines of a group, and what it reports if they are missing.
@@ -195,6 +198,7 @@ impl<'a> StackFacts<'a> {
             aliases: find_aliases(site),
             missing_modules: find_missing_modules(site),
             barriers: find_barriers(site),
+            threaded_modules: judge_threaded_modules(site),
         }
     }
 
@@ -209,6 +213,9 @@ impl<'a> StackFacts<'a> {
         let both_lines_hold = is_effective(&self.session_line) && is_effective(&self.account_line);
         if both_lines_hold && self.joins_containers {
             findings.push(self.judge_line(Group::Auth, &self.auth_line));
+            if is_effective(&self.auth_line) {
+                findings.extend(self.threaded_modules.iter().cloned());
+            }
         }
         findings.extend(self.own_lines.iter().flat_map(OwnLine::findings));
         findings.extend(self.judge_second_lines());
@@ -700,6 +707,7 @@ mod tests {
             auth_skip: Skip::default(),
             missing_modules: Vec::new(),
             barriers: Vec::new(),
+            threaded_modules: Vec::new(),
             has_slurm_profile: false,
             is_set_up: true,
         }

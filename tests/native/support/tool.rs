@@ -24,6 +24,8 @@ pub(crate) enum Tool {
     SshdLogin,
     /// A PAM module that writes to `/tmp` in each of its calls.
     PamWrites,
+    /// A PAM module with a thread.
+    PamThreads,
     /// Runs the phases of a PAM transaction step by step, and changes their input in between.
     Steps,
     /// Runs PAM in a process with its own disposition of `SIGCHLD`.
@@ -56,7 +58,7 @@ pub(crate) enum Tool {
     Access,
 }
 
-const ALL: [(Tool, &str, &str); 22] = [
+const ALL: [(Tool, &str, &str); 23] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
@@ -71,6 +73,11 @@ const ALL: [(Tool, &str, &str); 22] = [
         Tool::PamWrites,
         "pam_writes.so",
         include_str!("../modules/pam_writes.c"),
+    ),
+    (
+        Tool::PamThreads,
+        "pam_threads.so",
+        include_str!("../modules/pam_threads.c"),
     ),
     (Tool::Steps, "steps", include_str!("../tools/steps.c")),
     (Tool::Reaper, "reaper", include_str!("../tools/reaper.c")),

@@ -522,6 +522,35 @@ fn our_lines_that_decide_differently_are_reported() {
 }
 
 #[test]
+fn module_in_go_is_named_where_logins_join_private_files() {
+    let ours = "auth required pam_job_adopt.so\n";
+    let with = |auth: &str, text: &str| {
+        TestSite::new()
+            .file("etc/pam.d/login-auth", auth)
+            .file("opt/pam_crypt.so", text)
+    };
+    let auth = format!("{ours}auth optional /opt/pam_crypt.so\n{ours}");
+    let bytes = b"\x7fELF \xff Go buildinf:\x08\x02";
+    let go = |lines: &str| {
+        let site = with(lines, "");
+        std::fs::write(site.scratch.path().join("opt/pam_crypt.so"), bytes).unwrap();
+        site
+    };
+    go(&auth).assert_bad(&["Warning pam-auth login-auth:2"]);
+    go(&auth).assert_mentions("pam_crypt.so is written in Go");
+    with(&auth, "\x7fELF").assert_bad(&[]);
+    // Once, though it has several lines.
+    let session = SSHD.replace(
+        "session required pam_job_adopt.so\n",
+        "session optional /opt/pam_crypt.so\nsession required pam_job_adopt.so\n",
+    );
+    let both = go(&auth).sshd(&session);
+    both.assert_bad(&["Warning pam-auth login-auth:2"]);
+    let outside = SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so join_container=false");
+    go(&auth).sshd(&outside).assert_bad(&[]);
+}
+
+#[test]
 fn missing_or_misplaced_auth_line_is_named() {
     let ours = "auth required pam_job_adopt.so\n";
     let with = |lines: &str| TestSite::new().file("etc/pam.d/login-auth", lines);
