@@ -8,7 +8,7 @@ use super::OperationError;
 use super::mounts::{MountTable, TABLE_BYTES_MAX};
 use super::proc::count_threads;
 use super::sys::nsfs::{namespace_kind, owning_user_namespace};
-use super::trust::{Trust, open_below};
+use super::trust::{NODE_ROOT, Trust, open_below};
 use nix::fcntl::{OFlag, open, openat};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat, stat};
@@ -59,6 +59,15 @@ fn failed(object: &str, why: impl Display) -> OperationError {
     OperationError::new("join namespace", object, io::Error::other(why.to_string()))
 }
 
+/// Returns whether this process has the same mounts as the first one, whose are the node's; also if that cannot be told.
+fn has_mounts_of_node() -> bool {
+    let number = |process: &str| stat(format!("/proc/{process}/ns/mnt").as_str());
+    match (number("self"), number("1")) {
+        (Ok(current), Ok(first)) => current.st_ino == first.st_ino,
+        _ => true,
+    }
+}
+
 impl Namespace {
     /// Checks that a descriptor is a namespace of this kind, a `CLONE_NEW` number. `object` is for messages.
     ///
@@ -103,9 +112,28 @@ impl Namespace {
     ///
     /// A path that others can change; as [`Namespace::from_fd`].
     pub fn open(path: &str) -> Result<Self, OperationError> {
+        Self::open_trusted(path, &Trust::root())
+    }
+
+    /// Opens the mount namespace at a path of the node, as [`Namespace::open`] does, also if this process has other
+    /// mounts than the first one: another module may have given the login mounts of its own (pam_namespace(8)), and the
+    /// kernel leaves out each file of a mount namespace when it copies mounts (`CL_COPY_MNT_NS_FILE`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Namespace::open`].
+    pub fn open_on_node(path: &str) -> Result<Self, OperationError> {
+        if has_mounts_of_node() {
+            return Self::open(path);
+        }
+        Self::open_trusted(&format!("{NODE_ROOT}{path}"), &Trust::node())
+    }
+
+    /// Opens the mount namespace at a path that is trusted so.
+    fn open_trusted(path: &str, trust: &Trust) -> Result<Self, OperationError> {
         let name = Path::new(path);
         // Only `/` has neither parent nor name; it opens, and is no namespace.
-        let dir = Trust::root().dir(name.parent().unwrap_or(name));
+        let dir = trust.dir(name.parent().unwrap_or(name));
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let file = name.file_name().map_or(name, Path::new);
         let fd = dir.and_then(|dir| open_below(&dir.dir, file, flags, name));

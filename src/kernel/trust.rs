@@ -16,6 +16,9 @@ use nix::fcntl::{AT_FDCWD, OFlag, open, openat};
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstat, mkdirat};
 use thiserror::Error;
 
+/// The root directory of the first process, in its mounts (proc_pid_root(5)).
+pub(crate) const NODE_ROOT: &str = "/proc/1/root";
+
 /// The accounts that may own files, and the directory from which on this is checked.
 #[derive(Clone, Debug)]
 pub struct Trust {
@@ -43,6 +46,15 @@ impl Trust {
             other: None,
             anchor: PathBuf::from("/"),
             mount_points,
+        }
+    }
+
+    /// Requires that root owns everything that the first process has at [`NODE_ROOT`]: the node's own files, also for a
+    /// process in other mounts.
+    pub fn node() -> Self {
+        Self {
+            anchor: PathBuf::from(NODE_ROOT),
+            ..Self::root()
         }
     }
 
@@ -89,7 +101,7 @@ impl Trust {
             path: self.anchor.clone(),
         };
         // The caller answers for any other anchor.
-        if self.anchor == Path::new("/") {
+        if self.anchor == Path::new("/") || self.anchor == Path::new(NODE_ROOT) {
             dir.check()?;
         }
         for component in relative.components() {

@@ -636,6 +636,34 @@ fn registered_job_has_namespace_that_root_named() {
     });
 }
 
+/// A module before ours may give the login mounts of its own, into which the kernel copies no file of a namespace.
+#[test]
+fn namespace_is_found_in_mounts_of_node() {
+    on_node(|node| {
+        let path = make_private_namespace(node);
+        let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
+        let job = &job.cgroup;
+        install_login(node);
+        node.sh("mkdir -p /var/tmp /var/inst; chmod 0 /var/inst")
+            .ok();
+        node.write(
+            "/etc/security/namespace.conf",
+            "/var/tmp /var/inst/ user root\n",
+        );
+        node.write_stack(&format!(
+            "{AUTH_LINES}account required pam_permit.so\nsession required pam_namespace.so\n\
+             session [default=ignore] pam_job_adopt.so\n"
+        ));
+        let login = || node.sh(&format!("cd /srv && {LOGIN}"));
+        register_with(node, job, &path).ok();
+        assert_inside(login(), job);
+        register(node, job, &[]).ok();
+        let (holder, root_pid) = register_held_namespace(node, job);
+        assert_inside(login(), job);
+        end(node, holder, &root_pid);
+    });
+}
+
 /// Starts a process of the job with mounts of its own, on this processor; returns its number in the node.
 fn hold_namespace(node: &Node, job: &Cgroup, cpu: usize, program: &str) -> (Child, String) {
     let script = format!(

@@ -217,7 +217,7 @@ impl LeafJob {
     ) -> Result<Option<Namespace>, Failure> {
         match &self.proof {
             OwnerProof::Stamp(_) => match cgroup::read_namespace_path(job)? {
-                Some(name) => Ok(Some(Namespace::open(&name)?)),
+                Some(name) => Ok(Some(Namespace::open_on_node(&name)?)),
                 None => Ok(None),
             },
             OwnerProof::Imp(_) => open_recorded_namespace(adoption),

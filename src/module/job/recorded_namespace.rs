@@ -9,7 +9,7 @@ use kernel::namespace::{Namespace, owner_pin_path};
 ///
 /// # Errors
 ///
-/// As [`Namespace::open`].
+/// As [`Namespace::open_on_node`].
 pub(super) fn open_recorded_namespace(
     adoption: &Adoption<'_>,
 ) -> Result<Option<Namespace>, Failure> {
@@ -17,5 +17,5 @@ pub(super) fn open_recorded_namespace(
         return Ok(None);
     };
     let path = owner_pin_path(adoption.uid(), record);
-    Ok(Some(Namespace::open(&path.to_string_lossy())?))
+    Ok(Some(Namespace::open_on_node(&path.to_string_lossy())?))
 }
