@@ -7,7 +7,7 @@
 use super::OperationError;
 use super::mounts::{MountTable, TABLE_BYTES_MAX};
 use super::proc::count_threads;
-use super::sys::nsfs::{namespace_kind, owning_user_namespace};
+use super::sys::nsfs::{mount_namespace_number, namespace_kind, owning_user_namespace};
 use super::trust::{NODE_ROOT, Trust, open_below};
 use nix::fcntl::{OFlag, open, openat};
 use nix::sched::{CloneFlags, setns};
@@ -192,6 +192,17 @@ impl Namespace {
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.id == other.id
+    }
+
+    /// Tells whether the kernel lets this process bind this mount namespace to a file (`mnt_ns_loop`): its number must be
+    /// above that of the process's own. `true` for a kernel that does not tell the numbers.
+    pub fn can_be_bound(&self) -> bool {
+        let current =
+            File::open("/proc/self/ns/mnt").and_then(|file| mount_namespace_number(file.as_fd()));
+        match (current, mount_namespace_number(self.fd.as_fd())) {
+            (Ok(current), Ok(number)) => current < number,
+            _ => true,
+        }
     }
 
     /// Joins this namespace; for a namespace of processes, only the children of this process that start later are in

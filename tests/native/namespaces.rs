@@ -704,6 +704,12 @@ fn register_held_namespace(node: &Node, job: &Cgroup) -> (Child, String) {
             let (holder, root_pid) = hold_namespace(node, job, cpu, "sleep 600");
             let outcome = register_with(node, job, &root_pid);
             if outcome.stderr.contains("Invalid argument") {
+                assert!(
+                    outcome
+                        .stderr
+                        .contains("has a lower number than the node's own"),
+                    "{outcome}"
+                );
                 end(node, holder, &root_pid);
                 return None;
             }

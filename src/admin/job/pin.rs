@@ -23,6 +23,12 @@ use std::path::{Path, PathBuf};
 /// Mode of the directory of the pins.
 const PIN_DIR_MODE: u32 = 0o700;
 
+/// The cause if the kernel refuses to bind a namespace for its number. The initial namespace has the lowest one of all,
+/// so that this happens only where the first process is in another one. Linux 6.18 counts for each processor in steps of
+/// 4,096 (`gen_cookie_next`); older and newer kernels count all namespaces as they come.
+const LOWER_NUMBER: &str = "it has a lower number than the node's own, which is a container's: Linux 6.18 numbers mount \
+                            namespaces by processor; make the job's on another processor (taskset), or use Linux 6.19 or newer";
+
 /// Pins the mount namespace of a process of the job, in place of an earlier pin. Returns the path.
 ///
 /// # Errors
@@ -270,7 +276,12 @@ impl Pin {
     fn mount(&self, namespace: &Namespace) -> io::Result<()> {
         self.unmount();
         let source = format!("/proc/self/fd/{}", namespace.raw_fd());
-        bind_mount(Path::new(&source), &self.path)
+        bind_mount(Path::new(&source), &self.path).map_err(|error| {
+            if namespace.can_be_bound() {
+                return error;
+            }
+            io::Error::other(format!("{error}: {LOWER_NUMBER}"))
+        })
     }
 
     /// Unmounts all that is mounted on the file of the pin.

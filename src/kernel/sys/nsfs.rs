@@ -17,6 +17,19 @@ pub fn namespace_kind(fd: BorrowedFd<'_>) -> io::Result<libc::c_int> {
     super::checked(kind.into()).map(|_| kind)
 }
 
+/// Reads the number by which the kernel decides whether a mount namespace may be bound in another one. The file must be a
+/// mount namespace of nsfs.
+///
+/// # Errors
+///
+/// `ENOTTY` for a kernel before 6.11.
+pub fn mount_namespace_number(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut number = 0_u64;
+    // SAFETY: NS_GET_MNTNS_ID writes a number of 64 bits, for which the pointer is good.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), 0x8008_b705, &raw mut number) };
+    super::checked(result.into()).map(|_| number)
+}
+
 /// Opens the user namespace whose root may change a namespace; for a user namespace, the one above it. The
 /// file must be of nsfs: to another file this request may mean anything.
 ///
