@@ -18,6 +18,7 @@ pub mod lock;
 pub mod log;
 pub mod mounts;
 pub mod namespace;
+pub mod priority;
 pub mod proc;
 pub mod sys;
 #[cfg(test)]

@@ -2,12 +2,14 @@
 //!
 //! From Linux 6.2 on a mask of cores that was set by `sched_setaffinity(2)`, as for sshd under systemd's `CPUAffinity=`,
 //! stays with a process that moves to another cpuset (8f9ea86fdf99). So the mask is set here to what the job's cpuset
-//! allows. A login that sshd's priorities put before the job's own tasks loses these.
+//! allows. A login that sshd's priorities put before the job's own tasks loses these, and gets the worst nice value and OOM
+//! score of those that were looked at ([`TaskPriority`]), unless sshd's are worse.
 //!
 //! None of this confines: cpuset, weights and limits of the job's cgroup hold whatever a process inherits, and its user
 //! may narrow the mask again. So a failure is logged as a warning and refuses no login.
 
 use kernel::OperationError;
+use kernel::priority::TaskPriority;
 use kernel::proc::read_record;
 use kernel::sys::attributes::{
     CpuMask, MemoryPolicy, get_cpus, get_io_priority, get_memory_policy, get_scheduling,
@@ -70,15 +72,16 @@ impl Attributes {
     /// `job_cpus` lists these cores as the kernel does; with `None` the job has no cpuset of its own, and cores and
     /// memory policy stay. Returns an error for each attribute that could not be read or changed, and one for cores
     /// that differ from the job's afterwards.
-    pub(super) fn align(&self, job_cpus: Option<&str>, job_oom_score: i32) -> Vec<String> {
+    pub(super) fn align(&self, job_cpus: Option<&str>, job: TaskPriority) -> Vec<String> {
         // Each attribute that was set, with the result.
         let mut changes = Vec::new();
-        if let Some(raised) = self.raised_oom_score(job_oom_score) {
+        if let Some(raised) = self.raised_oom_score(job.oom_score) {
             changes.push((OOM_FILE, write_oom_score(raised)));
         }
         // The scheduling comes before the cores: a task with a deadline cannot change these.
-        if let Some(default) = self.scheduling.as_ref().and_then(default_scheduling) {
-            changes.push((SCHEDULING, set_scheduling(&default)));
+        let lowered = |current| lower_scheduling(current, job.nice);
+        if let Some(lowered) = self.scheduling.as_ref().and_then(lowered) {
+            changes.push((SCHEDULING, set_scheduling(&lowered)));
         }
         if self.io_priority.is_some_and(is_raised_io_priority) {
             changes.push((IO_PRIORITY, set_io_priority(0)));
@@ -135,13 +138,15 @@ impl Attributes {
                 let _ = set_memory_policy(&policy);
             }
         }
-        // `align` has lowered these only if they were raised before.
-        if let Some(before) = self
-            .scheduling
-            .filter(|before| default_scheduling(before).is_some())
-        {
+        let is_changed = |before: &libc::sched_attr| {
+            get_scheduling().map_or(true, |now| {
+                (now.sched_policy, now.sched_nice) != (before.sched_policy, before.sched_nice)
+            })
+        };
+        if let Some(before) = self.scheduling.filter(is_changed) {
             let _ = set_scheduling(&before);
         }
+        // `align` has lowered this one only if it was raised before.
         if let Some(before) = self
             .io_priority
             .filter(|before| is_raised_io_priority(*before))
@@ -173,14 +178,15 @@ fn write_oom_score(score: i32) -> io::Result<()> {
     file.write_all(score.to_string().as_bytes())
 }
 
-/// Returns the default scheduling for a thread that runs before others by its class or its nice value; `None` for
-/// scheduling that stays.
-fn default_scheduling(current: &libc::sched_attr) -> Option<libc::sched_attr> {
+/// Returns the scheduling for a thread that runs before the job's tasks by its class or its nice value: the default class,
+/// and the nice value of the tasks, or 0 if theirs is better. `None` for scheduling that stays.
+fn lower_scheduling(current: &libc::sched_attr, job_nice: i32) -> Option<libc::sched_attr> {
+    let min_nice = job_nice.max(0);
     let raised = [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE];
     let has_raised_class = raised
         .into_iter()
         .any(|class| current.sched_policy == class.unsigned_abs());
-    if !has_raised_class && current.sched_nice >= 0 {
+    if !has_raised_class && current.sched_nice >= min_nice {
         return None;
     }
     let other = libc::SCHED_OTHER.unsigned_abs();
@@ -191,7 +197,7 @@ fn default_scheduling(current: &libc::sched_attr) -> Option<libc::sched_attr> {
             current.sched_policy
         },
         sched_flags: current.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64,
-        sched_nice: 0,
+        sched_nice: current.sched_nice.max(min_nice),
         sched_priority: 0,
         sched_runtime: 0,
         sched_deadline: 0,
@@ -228,22 +234,28 @@ mod tests {
     }
 
     #[test]
-    fn scheduling_before_other_tasks_becomes_the_default_one() {
-        for (policy, nice, priority, lowered) in [
-            (libc::SCHED_OTHER, 0, 0, None),
-            (libc::SCHED_OTHER, 5, 0, None),
-            (libc::SCHED_IDLE, 0, 0, None),
-            (libc::SCHED_BATCH, 19, 0, None),
-            (libc::SCHED_OTHER, -1, 0, Some(libc::SCHED_OTHER)),
-            (libc::SCHED_BATCH, -20, 0, Some(libc::SCHED_BATCH)),
-            (libc::SCHED_FIFO, 0, 1, Some(libc::SCHED_OTHER)),
-            (libc::SCHED_RR, 7, 99, Some(libc::SCHED_OTHER)),
-            (libc::SCHED_DEADLINE, 0, 0, Some(libc::SCHED_OTHER)),
+    fn scheduling_before_tasks_of_the_job_becomes_theirs() {
+        for (policy, nice, priority, job_nice, lowered) in [
+            (libc::SCHED_OTHER, 0, 0, 0, None),
+            (libc::SCHED_OTHER, 0, 0, -5, None),
+            (libc::SCHED_OTHER, 5, 0, 5, None),
+            (libc::SCHED_OTHER, 5, 0, 4, None),
+            (libc::SCHED_IDLE, 0, 0, 0, None),
+            (libc::SCHED_BATCH, 19, 0, 10, None),
+            (libc::SCHED_OTHER, -1, 0, 0, Some((libc::SCHED_OTHER, 0))),
+            (libc::SCHED_OTHER, -7, 0, -5, Some((libc::SCHED_OTHER, 0))),
+            (libc::SCHED_OTHER, 0, 0, 10, Some((libc::SCHED_OTHER, 10))),
+            (libc::SCHED_OTHER, 5, 0, 19, Some((libc::SCHED_OTHER, 19))),
+            (libc::SCHED_BATCH, -20, 0, 0, Some((libc::SCHED_BATCH, 0))),
+            (libc::SCHED_FIFO, 0, 1, 0, Some((libc::SCHED_OTHER, 0))),
+            (libc::SCHED_RR, 7, 99, 10, Some((libc::SCHED_OTHER, 10))),
+            (libc::SCHED_DEADLINE, 0, 0, 0, Some((libc::SCHED_OTHER, 0))),
         ] {
-            let lowered = lowered.map(|class| (class.unsigned_abs(), 0, 0));
-            let result = default_scheduling(&scheduling(policy, nice, priority));
+            let lowered =
+                lowered.map(|(class, value): (i32, i32)| (class.unsigned_abs(), value, 0));
+            let result = lower_scheduling(&scheduling(policy, nice, priority), job_nice);
             let result = result.map(|now| (now.sched_policy, now.sched_nice, now.sched_priority));
-            assert_eq!(result, lowered, "{policy} {nice}");
+            assert_eq!(result, lowered, "{policy} {nice} {job_nice}");
         }
     }
 
@@ -300,7 +312,7 @@ mod tests {
         let before = Attributes::read();
         let pinned = before.cpus.unwrap();
         assert_eq!(pinned.to_string(), first);
-        let align = |cpus| before.align(Some(cpus), 0);
+        let align = |cpus| before.align(Some(cpus), TaskPriority::default());
         assert_eq!(
             align("8000"),
             [format!(
@@ -312,7 +324,7 @@ mod tests {
         assert_eq!(get_cpus().unwrap(), pinned);
         assert_eq!(align(&allowed), [""; 0]);
         before.put_back();
-        assert!(before.align(None, 0).is_empty());
+        assert!(before.align(None, TaskPriority::default()).is_empty());
         assert_eq!(get_cpus().unwrap(), pinned);
     }
 }

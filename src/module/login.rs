@@ -230,7 +230,7 @@ impl Login<'_> {
         let mut warnings = std::mem::take(&mut joined.warnings);
         warnings.extend(
             undo.attributes
-                .align(joined.cpus.as_deref(), joined.oom_score),
+                .align(joined.cpus.as_deref(), joined.priority),
         );
         let namespaces = self.verify_namespaces(std::mem::take(&mut joined.namespaces))?;
         let requested = request_variables(plan, &joined);

@@ -5,7 +5,9 @@
 use serde_json::json;
 
 use crate::namespaces::{make_private_namespace, register};
-use crate::support::{ALICE, Cgroup, Job, Node, Outcome, SlurmJob, on_node, on_slurm};
+use crate::support::{
+    ALICE, Cgroup, Job, Node, Outcome, Process, ROOT, SlurmJob, User, eventually, on_node, on_slurm,
+};
 
 /// Prints what a process has inherited, one attribute a line.
 const SHOW: &str = "\
@@ -113,6 +115,52 @@ fn login_that_is_behind_tasks_of_its_job_stays_there() {
     });
 }
 
+/// Grid Engine, HTCondor and sites' own prologs lower a job's tasks. Where these differ, the worst counts, and what a
+/// process of another user has never does.
+#[test]
+fn login_is_as_late_as_the_latest_task_of_its_job() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let job = &job.cgroup;
+        node.arguments("");
+        let sshd = node.sshd();
+        let assert_login = |nice: &str, oom_score: &str| {
+            let login = sshd.ssh(ALICE, SHOW).ok();
+            assert_attributes(&login, &[("nice:", nice), ("oom:", oom_score)]);
+        };
+        assert_login("0", "0");
+        let start = |user: User, nice: i32, score: u32| {
+            let script = format!(
+                "renice -n {nice} $$ >/dev/null; echo {score} >/proc/self/oom_score_adj; exec sleep infinity"
+            );
+            Process::start_in(node, job, user, &script)
+        };
+        let task = start(ALICE, 10, 500);
+        let root = start(ROOT, 19, 900);
+        eventually("both have them", || {
+            [(&task, "500"), (&root, "900")]
+                .iter()
+                .all(|(process, score)| {
+                    let path = format!("/proc/{}/oom_score_adj", process.host_pid());
+                    std::fs::read_to_string(path).is_ok_and(|text| text.trim() == *score)
+                })
+        });
+        assert_login("10", "500");
+        let other = start(ALICE, 15, 200);
+        eventually("it has them", || {
+            let path = format!("/proc/{}/oom_score_adj", other.host_pid());
+            std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "200")
+        });
+        assert_login("15", "500");
+        other.end();
+        task.end();
+        eventually("they have ended", || job.pids().len() == 2);
+        node.arguments("");
+        assert_login("0", "0");
+        root.end();
+    });
+}
+
 /// What stands behind our line is the admin's own choice for logins.
 #[test]
 fn nice_value_that_a_later_module_sets_stays() {
@@ -127,11 +175,44 @@ fn nice_value_that_a_later_module_sets_stays() {
     });
 }
 
+/// Lowers the processes in a job's cgroup.
+fn renice(job: &Cgroup, nice: i32) {
+    for pid in job.pids() {
+        let words = ["-n".to_owned(), nice.to_string(), pid.to_string()];
+        Outcome::run(std::process::Command::new("renice").args(words)).ok();
+    }
+}
+
+/// Slurm does so by `PropagatePrioProcess`.
+#[test]
+fn login_to_slurm_job_is_as_late_as_its_tasks() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        node.write_stack(SHOWING);
+        let _job = slurm.batch(ALICE, 0);
+        assert_attributes(
+            &login_after(node, ":").ok(),
+            &[("nice:", "0"), ("oom:", "0")],
+        );
+        node.sh("renice -n 10 -u alice").ok();
+        assert_attributes(
+            &login_after(node, ":").ok(),
+            &[("nice:", "10"), ("oom:", "0")],
+        );
+        node.job_adopt(&["resolve", "--user", "alice"])
+            .ok()
+            .says("nice: 10, or what sshd");
+    });
+}
+
 /// A refused login, also one that an argument lets in, has what sshd gave it.
 #[test]
 fn refused_login_gets_its_attributes_back() {
     on_node(|node| {
-        let _job = start_refusing_job(node);
+        let job = start_refusing_job(node);
+        renice(&job.cgroup, 10);
+        let outcome = login_after(node, ":").says("[JA09]");
+        assert_attributes(&outcome, &[("nice:", "0"), ("oom:", "0")]);
         let outcome = login_after(node, RAISE).says("[JA09]");
         let raised = [
             ("nice:", "-7"),

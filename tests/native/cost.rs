@@ -144,13 +144,15 @@ fn login_to_registered_job_stays_within_budget() {
             processes: 0,
             // 8 for the user's account, 7 for the log, 6 for the login's numbers in audit, 14 for the
             // directory of choices, 8 for cores and priorities that sshd passes on (3 for the OOM score), 2 to find
-            // no cpuset; the rest reads the job before and after the move, and opens the way back.
-            module: 129,
+            // no cpuset; 6 for nice value, OOM score and owner of the job's process, whose priority the login shares
+            // (some 5 us, for at most 8 processes); the rest reads the job before and after the move, and opens the way
+            // back.
+            module: 135,
             start: 0,
             helper: 0,
             // The login's cgroup is read before and after the move, the job's processes after it; 2 for audit, 1 for
-            // the OOM score.
-            opened: 32,
+            // the OOM score, and 1 for that of the job's process.
+            opened: 33,
         };
         assert_within_budget(node, &[account, session]);
     });
@@ -180,12 +182,14 @@ fn login_to_slurm_job_stays_within_budget() {
             processes: 0,
             // The daemon is asked again, adds the login and names its namespaces and display; four
             // GPUs are probed. Audit's numbers are 6 calls more. 8 for the cores and priorities that sshd passes on, 10
-            // to read the job's cpuset, 2 to set the cores and read them back.
-            module: 177,
+            // to read the job's cpuset, 2 to set the cores and read them back. 18 for the priority of the daemon, and to
+            // find no task of another step in the job's cgroup.
+            module: 195,
             start: 0,
             helper: 0,
-            // The GPUs, each freezer once more, audit's two numbers, the OOM score and the cpuset.
-            opened: 44,
+            // The GPUs, each freezer once more, audit's two numbers, the OOM score and the cpuset; the list of
+            // the job's steps, and the daemon's OOM score.
+            opened: 47,
         };
         assert_within_budget(slurm.node, &[account, session]);
     });

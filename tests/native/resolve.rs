@@ -225,10 +225,17 @@ fn oom_score_of_the_jobs_processes_is_shown_beside_that_of_a_login() {
             .omits("differs");
         let score = format!("/proc/{}/oom_score_adj", job.cgroup.pids()[0]);
         std::fs::write(score, "500").unwrap();
+        let pid = job.cgroup.pids()[0].to_string();
+        Outcome::run(std::process::Command::new("renice").args(["-n", "10", &pid])).ok();
+        let same = |key: &str, value: u32| {
+            let sshd = "or what sshd was started with if that is more";
+            format!("{key}: {value}, {sshd}; the job's processes: {value}\n")
+        };
         job.resolved()
             .ok()
-            .says(&format!("{login}500: they are killed before the login"))
-            .says("differs: oom score");
+            .says(&same("oom score", 500))
+            .says(&same("nice", 10))
+            .omits("differs");
     });
 }
 

@@ -1,20 +1,20 @@
 //! Describes what a login has in its job, beside what the job's own processes have: cores, memory, tasks, devices and
-//! the order in which the kernel kills.
+//! the order in which the kernel serves and kills.
 
 use super::resolve::open_child_leaf;
 use crate::job::cgroup_members::list_members;
 use crate::job::limits_in_force::{LIMITS, LimitFile, show_limit};
 use crate::job::logins::list_logins;
 use kernel::cgroup::{self, Dir, find_lowest_limit};
-use kernel::proc::{self, Proc, read_record};
-use module::{Job, JoinResult, LeafJob, LeafLimit, OwnerProof};
+use kernel::priority::TaskPriority;
+use kernel::proc::{self, Proc};
+use module::{Job, JoinResult, LeafLimit};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// Longest look at the job's processes.
 const PROCESSES_TIMEOUT: Duration = Duration::from_secs(5);
 const CORES: &str = "cores";
-const OOM_SCORE: &str = "oom score";
 
 /// What a login has, and what its job's processes have.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,9 +65,11 @@ pub(super) fn describe_share(
     for attribute in &attributes {
         lines.push((attribute.key, attribute.text()));
     }
-    lines.push((OOM_SCORE, processes.compare_oom_scores()));
-    if processes.has_other_oom_scores() {
-        different.push(OOM_SCORE);
+    for values in [&processes.nice, &processes.oom_score] {
+        lines.push((values.key, values.compare()));
+        if values.has_other() {
+            different.push(values.key);
+        }
     }
     if !different.is_empty() {
         lines.push(("differs", different.join(", ")));
@@ -164,83 +166,94 @@ fn compare_devices(job: &Job, containment: &str) -> Attribute {
     }
 }
 
-/// What the processes of the job's owner have that are not those of a login.
-#[derive(Debug, Default)]
-struct JobProcesses {
-    /// Their lists of cores, each once.
-    cores: BTreeSet<String>,
-    oom_scores: BTreeSet<i32>,
-    /// The least score of a login.
-    login_oom_score: i32,
+/// A nice value or an OOM score of a login, and those of the job's processes. The higher, the worse.
+#[derive(Debug)]
+struct Values {
+    key: &'static str,
+    /// What a process with a higher value is to one with a lower one.
+    higher_is: &'static str,
+    /// The least value of a login.
+    login: i32,
+    processes: BTreeSet<i32>,
 }
 
-impl JobProcesses {
-    /// Reads the cores and scores of the job's processes of `uid`, who owns the job. Processes that cannot be listed or
-    /// read are left out.
-    fn read(job: &Job, uid: u32) -> Self {
-        let deadline = Instant::now() + PROCESSES_TIMEOUT;
-        let mut processes = Self {
-            login_oom_score: find_login_oom_score(job),
-            ..Self::default()
-        };
-        for pid in list_tasks(job, uid, deadline) {
-            let dir = Proc::host().dir(pid);
-            if Proc::host().effective_uid(pid).ok() != Some(uid) {
-                continue;
-            }
-            let status = proc::read(dir.join("status")).unwrap_or_default();
-            let cores = proc::find_field(&status, "Cpus_allowed_list:");
-            processes.cores.extend(cores.map(str::to_owned));
-            let score = read_record(dir.join("oom_score_adj")).ok();
-            processes
-                .oom_scores
-                .extend(score.and_then(|text| text.trim_end().parse::<i32>().ok()));
-        }
-        processes
+impl Values {
+    /// Whether a process of the job has another value than a usual login.
+    fn has_other(&self) -> bool {
+        self.processes.iter().any(|value| *value != self.login)
     }
 
-    /// Whether a process of the job has another score than a usual login.
-    fn has_other_oom_scores(&self) -> bool {
-        self.oom_scores
-            .iter()
-            .any(|score| *score != self.login_oom_score)
-    }
-
-    /// Describes the scores, by which the kernel chooses what to kill for lack of memory: the highest first. sshd
-    /// gives its children the score that it was started with, and the module makes a negative one 0.
-    fn compare_oom_scores(&self) -> String {
-        let least = self.login_oom_score;
-        let login = format!("{least}, or what sshd was started with if that is more");
-        let (Some(min), Some(max)) = (self.oom_scores.first(), self.oom_scores.last()) else {
-            return login;
+    /// Describes both sides. sshd gives its children the values that it was started with, and the module makes those
+    /// that are better than the worst of the job's processes like that, and negative ones 0.
+    fn compare(&self) -> String {
+        let Self {
+            higher_is, login, ..
+        } = self;
+        let text = format!("{login}, or what sshd was started with if that is more");
+        let (Some(min), Some(max)) = (self.processes.first(), self.processes.last()) else {
+            return text;
         };
         let range = if min == max {
             min.to_string()
         } else {
             format!("{min} to {max}")
         };
-        let order = if *min > least {
-            ": they are killed before the login"
-        } else if *max < least {
-            ": the login is killed before them"
+        let order = if min > login {
+            format!(": they are {higher_is} the login")
+        } else if max < login {
+            format!(": the login is {higher_is} them")
         } else {
-            ""
+            String::new()
         };
-        format!("{login}; the job's processes: {range}{order}")
+        format!("{text}; the job's processes: {range}{order}")
     }
 }
 
-/// Finds the least OOM score of a login: that of the tasks of a Flux job, which its IMP has as well, else 0, also if it
-/// cannot be read. The module makes a negative one 0.
-fn find_login_oom_score(job: &Job) -> i32 {
-    let score = match job {
-        Job::Leaf(LeafJob {
-            proof: OwnerProof::Imp(imp),
-            ..
-        }) => imp.read_oom_score().unwrap_or_default(),
-        _ => 0,
-    };
-    score.max(0)
+/// What the processes of the job's owner have that are not those of a login.
+#[derive(Debug)]
+struct JobProcesses {
+    /// Their lists of cores, each once.
+    cores: BTreeSet<String>,
+    nice: Values,
+    oom_score: Values,
+}
+
+impl JobProcesses {
+    /// Reads the cores and priorities of the job's processes of `uid`, who owns the job. Processes that cannot be listed
+    /// or read are left out.
+    fn read(job: &Job, uid: u32) -> Self {
+        let deadline = Instant::now() + PROCESSES_TIMEOUT;
+        let login = job.read_priority(uid, deadline).unwrap_or_default();
+        let mut processes = Self::new(login);
+        for pid in list_tasks(job, uid, deadline) {
+            if Proc::host().effective_uid(pid).ok() != Some(uid) {
+                continue;
+            }
+            let status = proc::read(Proc::host().dir(pid).join("status")).unwrap_or_default();
+            let cores = proc::find_field(&status, "Cpus_allowed_list:");
+            processes.cores.extend(cores.map(str::to_owned));
+            if let Ok(priority) = TaskPriority::read(pid) {
+                processes.nice.processes.insert(priority.nice);
+                processes.oom_score.processes.insert(priority.oom_score);
+            }
+        }
+        processes
+    }
+
+    /// No processes, beside a login to a job whose tasks have this priority.
+    fn new(login: TaskPriority) -> Self {
+        let values = |key, higher_is, value: i32| Values {
+            key,
+            higher_is,
+            login: value.max(0),
+            processes: BTreeSet::new(),
+        };
+        Self {
+            cores: BTreeSet::new(),
+            nice: values("nice", "served after", login.nice),
+            oom_score: values("oom score", "killed before", login.oom_score),
+        }
+    }
 }
 
 /// Lists the processes in the job's cgroup that are none of its logins, as far as they can be listed in time. Logins
@@ -306,25 +319,25 @@ mod tests {
     }
 
     #[test]
-    fn oom_scores_say_who_is_killed_first() {
-        let compare = |scores: &[i32]| {
-            let processes = JobProcesses {
-                oom_scores: scores.iter().copied().collect(),
-                ..JobProcesses::default()
-            };
-            (
-                processes.compare_oom_scores(),
-                processes.has_other_oom_scores(),
-            )
+    fn priorities_say_who_comes_first() {
+        let compare = |login: i32, scores: &[i32]| {
+            let mut values = JobProcesses::new(TaskPriority {
+                oom_score: login,
+                ..TaskPriority::default()
+            })
+            .oom_score;
+            values.processes.extend(scores);
+            (values.compare(), values.has_other())
         };
         let login = "0, or what sshd was started with if that is more";
         let text = |rest: &str| format!("{login}; the job's processes: {rest}");
-        assert_eq!(compare(&[]), (login.to_owned(), false));
-        assert_eq!(compare(&[0, 0]), (text("0"), false));
-        assert_eq!(compare(&[0, 500]), (text("0 to 500"), true));
+        assert_eq!(compare(0, &[]), (login.to_owned(), false));
+        assert_eq!(compare(-3, &[0, 0]), (text("0"), false));
+        assert_eq!(compare(0, &[0, 500]), (text("0 to 500"), true));
         let first = text("800: they are killed before the login");
-        assert_eq!(compare(&[800]), (first, true));
+        assert_eq!(compare(0, &[800]), (first, true));
         let last = text("-500: the login is killed before them");
-        assert_eq!(compare(&[-500]), (last, true));
+        assert_eq!(compare(0, &[-500]), (last, true));
+        assert!(!compare(500, &[500]).1);
     }
 }

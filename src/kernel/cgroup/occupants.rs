@@ -6,6 +6,7 @@
 use super::dir::{OCCUPANTS_XATTR, read_xattr};
 use super::{Dir, Error, MADE_XATTR, Result, has_mark, ignore_gone, list_processes, walk_selected};
 use crate::OperationError;
+use crate::priority::TaskPriority;
 use crate::proc::Proc;
 use crate::sys::nsfs::namespace_owner;
 use nix::errno::Errno;
@@ -23,6 +24,9 @@ const PROCESSES_MAX: usize = 65_536;
 /// Processes of the user that end a login's search for strangers. They prove nothing: a single one that was left can
 /// fork so many. The search ends there for its cost alone.
 const EVIDENCE_MAX: usize = 64;
+/// Processes of the user whose priority is read: the first ones that the kernel lists, which as a rule are the oldest,
+/// and pass on what the scheduler gave them. Each costs six system calls.
+const PRIORITIES_MAX: usize = 8;
 /// Maximum counts in a row while processes end before they can be looked at. One that forks and exits as fast as it can
 /// was missed by one count in five.
 const COUNTS_MAX: usize = 16;
@@ -55,6 +59,15 @@ fn parse_uids(text: &[u8]) -> Option<Vec<u32>> {
 }
 
 impl Occupants {
+    /// The accounts of a job of which only its user is known.
+    pub fn only(user: u32) -> Self {
+        Self {
+            user,
+            owner: 0,
+            accounts: Vec::new(),
+        }
+    }
+
     /// Reads which accounts may have processes in the cgroup of a job of `user`, as `register` has recorded
     /// them. A cgroup without the attribute was root's at that time, and its record names no account.
     ///
@@ -63,11 +76,7 @@ impl Occupants {
     /// As `fgetxattr(2)`; [`Error::UnexpectedState`] for an attribute that is not of this form.
     pub fn read(dir: &Dir, user: u32) -> Result<Self> {
         let Some(value) = read_xattr(dir, OCCUPANTS_XATTR)? else {
-            return Ok(Self {
-                user,
-                owner: 0,
-                accounts: Vec::new(),
-            });
+            return Ok(Self::only(user));
         };
         // A malformed text counts as one without an owner.
         let uids = parse_uids(&value).unwrap_or_default();
@@ -113,6 +122,7 @@ impl Occupants {
             }
             Ok(census)
         })
+        .map(drop)
     }
 
     /// As [`Occupants::require_no_strangers`], for a login to the job of this cgroup, at a cost that does not grow
@@ -121,11 +131,29 @@ impl Occupants {
     /// A user who has so many processes there gains nothing by one more, whoever the others belong to. A leaf that we
     /// have made is left out. Whatever is in there came by our logins, also if they have outlived their job.
     ///
+    /// Returns the numbers of the first processes of the user, for [`Occupants::worst_priority`].
+    ///
     /// # Errors
     ///
     /// As [`Occupants::require_no_strangers`].
-    pub fn require_job_of_user(&self, dir: &Dir, deadline: Instant) -> Result<()> {
+    pub fn require_job_of_user(&self, dir: &Dir, deadline: Instant) -> Result<Vec<i32>> {
         self.require_up_to(dir, deadline, EVIDENCE_MAX)
+    }
+
+    /// Reads the worst priority of those of these processes that are the user's. One that another process of the user
+    /// has lowered counts as well: a login is no better off than any task of its job, and that costs this user alone.
+    /// A process whose number belongs to another account afterwards does not count.
+    pub fn worst_priority(&self, pids: &[i32]) -> TaskPriority {
+        let mut worst = TaskPriority::default();
+        for pid in pids.iter().copied().take(PRIORITIES_MAX) {
+            let Ok(priority) = TaskPriority::read(pid) else {
+                continue;
+            };
+            if matches!(self.identify(pid), Ok(Occupant::User)) {
+                worst = worst.worst(priority);
+            }
+        }
+        worst
     }
 
     /// As [`Occupants::require_job_of_user`], but looks at all processes outside of our leaf, however many are the
@@ -135,15 +163,16 @@ impl Occupants {
     ///
     /// As [`Occupants::require_no_strangers`].
     pub fn require_whole_job_of_user(&self, dir: &Dir, deadline: Instant) -> Result<()> {
-        self.require_up_to(dir, deadline, usize::MAX)
+        self.require_up_to(dir, deadline, usize::MAX).map(drop)
     }
 
-    /// Looks for strangers outside of our leaf until that many processes of the user are seen.
+    /// Looks for strangers outside of our leaf until that many processes of the user are seen. Returns the first ones
+    /// of these.
     ///
     /// # Errors
     ///
     /// As [`Occupants::require_no_strangers`].
-    fn require_up_to(&self, dir: &Dir, deadline: Instant, evidence_max: usize) -> Result<()> {
+    fn require_up_to(&self, dir: &Dir, deadline: Instant, evidence_max: usize) -> Result<Vec<i32>> {
         self.require_owner(dir)?;
         // A count that is repeated looks at each process at once: one that forks and exits all the time is gone by the
         // end of a count.
@@ -285,6 +314,8 @@ struct Census<'a> {
     total: usize,
     /// Processes of the job's user.
     of_user: usize,
+    /// The numbers of the first ones of these.
+    first_of_user: Vec<i32>,
     /// Set if processes that run as root are looked at last, and only without enough of the user.
     defers_root: bool,
     /// Those that were deferred.
@@ -304,6 +335,7 @@ impl<'a> Census<'a> {
             evidence_max: EVIDENCE_MAX,
             total: 0,
             of_user: 0,
+            first_of_user: Vec::new(),
             defers_root: false,
             deferred: Vec::new(),
             gone: 0,
@@ -404,7 +436,12 @@ impl<'a> Census<'a> {
     fn add_occupant(&mut self, pid: i32, found: io::Result<Occupant>) -> Result<()> {
         let failed = |error| OperationError::new("look at process", pid.to_string(), error);
         match found.map_err(failed)? {
-            Occupant::User => self.of_user += 1,
+            Occupant::User => {
+                self.of_user += 1;
+                if self.first_of_user.len() < PRIORITIES_MAX {
+                    self.first_of_user.push(pid);
+                }
+            }
             Occupant::Admitted => {}
             Occupant::Gone => self.gone += 1,
             Occupant::Stranger(uid) => {
@@ -417,12 +454,12 @@ impl<'a> Census<'a> {
 }
 
 /// Requires that `count`, which fails for a stranger, succeeds for the cgroup. After a failure it counts once more, and
-/// that result holds: a setuid program may be in the job for a moment.
+/// that result holds: a setuid program may be in the job for a moment. Returns the first processes of the user.
 fn check_twice<'a>(
     dir: &Dir,
     deadline: Instant,
     count: impl Fn() -> Result<Census<'a>>,
-) -> Result<()> {
+) -> Result<Vec<i32>> {
     check_living(dir, &count).or_else(|_| {
         sleep(RECHECK_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
         check_living(dir, &count)
@@ -432,17 +469,19 @@ fn check_twice<'a>(
 /// Requires that `count` succeeds, and counts again while processes end before it is known whose they are: another
 /// account's job may be a single program that goes on as its own child all the time. If only some of them end so fast,
 /// those of the user that stay are sufficient.
-fn check_living<'a>(dir: &Dir, count: impl Fn() -> Result<Census<'a>>) -> Result<()> {
-    let mut has_user = false;
+fn check_living<'a>(dir: &Dir, count: impl Fn() -> Result<Census<'a>>) -> Result<Vec<i32>> {
+    let mut of_user = Vec::new();
     for _ in 0..COUNTS_MAX {
         let census = count()?;
         if census.gone == 0 || census.has_evidence() {
-            return Ok(());
+            return Ok(census.first_of_user);
         }
-        has_user |= census.of_user > 0;
+        if !census.first_of_user.is_empty() {
+            of_user = census.first_of_user;
+        }
     }
-    if has_user {
-        return Ok(());
+    if !of_user.is_empty() {
+        return Ok(of_user);
     }
     let why = "has only processes that end before they can be looked at";
     Err(Error::unfit(dir.path(), why))

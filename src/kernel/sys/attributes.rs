@@ -1,5 +1,5 @@
 //! Reads and sets what a process inherits from its parent besides descriptors: its cores, memory policy, scheduling,
-//! I/O priority and timer slack. All calls are about the calling thread.
+//! I/O priority and timer slack. All calls but [`get_scheduling_of`] are about the calling thread.
 
 use super::checked;
 use std::fmt;
@@ -178,6 +178,15 @@ pub fn reset_memory_policy() -> io::Result<()> {
 ///
 /// As `sched_getattr(2)`.
 pub fn get_scheduling() -> io::Result<libc::sched_attr> {
+    get_scheduling_of(0)
+}
+
+/// Reads the scheduling of the thread with this number, as [`get_scheduling`] does; 0 is the calling one.
+///
+/// # Errors
+///
+/// As `sched_getattr(2)`: `ESRCH` for a thread that is gone.
+pub fn get_scheduling_of(thread: i32) -> io::Result<libc::sched_attr> {
     // SAFETY: zeroed memory is a sched_attr.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     let length = size_of_val(&attributes);
@@ -186,7 +195,7 @@ pub fn get_scheduling() -> io::Result<libc::sched_attr> {
     let result = unsafe {
         libc::syscall(
             libc::SYS_sched_getattr,
-            0,
+            thread,
             &raw mut attributes,
             length,
             flags,

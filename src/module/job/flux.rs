@@ -10,7 +10,8 @@ use crate::undo::Undo;
 use kernel::OperationError;
 use kernel::cgroup::{CgroupChain, Dir, Membership};
 use kernel::lock::Lock;
-use kernel::proc::{Proc, Process, read_record};
+use kernel::priority::TaskPriority;
+use kernel::proc::{Proc, Process};
 use kernel::sys::pidfd::pidfd_open;
 use kernel::trust::{Trust, TrustError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -79,12 +80,8 @@ impl Imp {
     /// # Errors
     ///
     /// As `open(2)` and `read(2)`; `InvalidData` for another text than a number.
-    pub fn read_oom_score(&self) -> Result<i32, OperationError> {
-        let path = Proc::host().dir(self.pid).join("oom_score_adj");
-        let invalid = |_| std::io::ErrorKind::InvalidData.into();
-        read_record(&path)
-            .and_then(|text| text.trim_end().parse().map_err(invalid))
-            .map_err(|error| OperationError::new("read", path.display().to_string(), error))
+    pub(super) fn read_priority(&self) -> TaskPriority {
+        TaskPriority::read(self.pid).unwrap_or_default()
     }
 
     /// Reads the text of the unit's file, which names the devices of the job, for a unit without a filter. The IMP would

@@ -4,6 +4,7 @@ use super::login_limits::LeafLimit;
 use crate::probe::ProbeResult;
 use kernel::cgroup::{self, Cpuset};
 use kernel::namespace::Namespace;
+use kernel::priority::TaskPriority;
 use protocol::Variable;
 
 /// The cgroup of a login after a join or a dry run, its containment, and what it gets from the job.
@@ -18,8 +19,8 @@ pub struct JoinResult {
     pub limits: Vec<LeafLimit>,
     /// The cores of the job's own cpuset, if it has one ([`kernel::cgroup::Cpuset`]).
     pub(crate) cpus: Option<String>,
-    /// The OOM score that the scheduler gave the job's tasks; 0 unless it is known.
-    pub(crate) oom_score: i32,
+    /// The worst priority of the job's tasks, as far as they were looked at.
+    pub(crate) priority: TaskPriority,
     /// Faults that cost the login something, and not its containment.
     pub(crate) warnings: Vec<String>,
     /// The result of the plan's probes.
@@ -31,6 +32,15 @@ pub struct JoinResult {
 }
 
 impl JoinResult {
+    /// Sets the priority of the job's tasks. One that cannot be read is a warning: the login keeps sshd's, and no better
+    /// one than the default.
+    pub(super) fn set_priority(&mut self, priority: cgroup::Result<TaskPriority>) {
+        match priority {
+            Ok(worst) => self.priority = worst,
+            Err(error) => self.warnings.push(error.to_string()),
+        }
+    }
+
     /// Sets the cores of the job's cpuset. One that cannot be read is a warning: without it the login keeps sshd's
     /// cores, and stays in its job all the same.
     pub(super) fn set_cpuset(&mut self, cpuset: cgroup::Result<Option<Cpuset>>) {

@@ -14,6 +14,7 @@ use crate::undo::Undo;
 use kernel::bpf::{self, AttachScope, AttachTarget, CgroupPrograms, Confinement, Obstacle};
 use kernel::cgroup::{self, CgroupChain, Cpuset, Dir, Occupants, Stamp};
 use kernel::namespace::Namespace;
+use kernel::priority::TaskPriority;
 use protocol::{LeafName, Reason};
 use std::time::Instant;
 
@@ -38,10 +39,12 @@ pub enum OwnerProof {
 }
 
 impl OwnerProof {
-    /// Requires that the proof still holds: the job is alive and the user's.
-    fn require(&self, job: &Dir, deadline: Instant) -> Result<(), Failure> {
+    /// Requires that the proof still holds: the job is alive and the user's. Returns the numbers of processes with the
+    /// priority of the job's tasks.
+    fn require(&self, job: &Dir, deadline: Instant) -> Result<Vec<i32>, Failure> {
         match self {
-            Self::Imp(imp) => imp.require(job),
+            // The tasks of a Flux job have what its IMP has.
+            Self::Imp(imp) => imp.require(job).map(|()| vec![imp.pid]),
             // The stamp was there when the job was opened, and `unregister` removes it first.
             Self::Stamp(stamp) => match Stamp::read(job)? {
                 None => Err(Failure::new(Reason::Ended, "the job's stamp was withdrawn")),
@@ -54,12 +57,22 @@ impl OwnerProof {
     }
 
     /// Requires that no other account uses the cgroup of a registered job: a scheduler may have reused it for the next
-    /// job, with the stamp on it.
-    fn require_processes(&self, job: &Dir, deadline: Instant) -> Result<(), Failure> {
-        if let Self::Stamp(stamp) = self {
-            Occupants::read(job, stamp.uid)?.require_job_of_user(job, deadline)?;
+    /// job, with the stamp on it. Returns the numbers of the first processes of the user.
+    fn require_processes(&self, job: &Dir, deadline: Instant) -> Result<Vec<i32>, Failure> {
+        match self {
+            Self::Stamp(stamp) => {
+                Ok(Occupants::read(job, stamp.uid)?.require_job_of_user(job, deadline)?)
+            }
+            Self::Imp(_) => Ok(Vec::new()),
         }
-        Ok(())
+    }
+
+    /// Reads the worst priority of these processes, which [`OwnerProof::require`] has returned.
+    fn read_priority(&self, processes: &[i32]) -> TaskPriority {
+        match self {
+            Self::Stamp(stamp) => Occupants::only(stamp.uid).worst_priority(processes),
+            Self::Imp(imp) => imp.read_priority(),
+        }
     }
 
     /// As [`OwnerProof::require_processes`], of all processes, however many there are.
@@ -76,6 +89,16 @@ impl LeafJob {
     pub(super) fn has_foreign_filter(&self) -> Result<bool, Failure> {
         let level = CgroupPrograms::read(self.place.dir()?)?;
         Ok(level.programs.iter().any(|program| !program.is_ours()))
+    }
+
+    /// Reads the worst priority of the job's tasks.
+    ///
+    /// # Errors
+    ///
+    /// The job has ended, or is another user's by now.
+    pub(super) fn read_priority(&self, deadline: Instant) -> Result<TaskPriority, Failure> {
+        let processes = self.proof.require(self.place.dir()?, deadline)?;
+        Ok(self.proof.read_priority(&processes))
     }
 
     /// Reads the cpuset of the logins.
@@ -163,13 +186,13 @@ impl LeafJob {
     }
 
     /// Confines and limits the leaf, moves the login into it, and collects what the login gets: the devices that it can
-    /// open, and the job's cores, OOM score and mount namespace.
+    /// open, and the job's cores, priority and mount namespace.
     fn try_join(&self, adoption: &Adoption<'_>, undo: &mut Undo) -> Result<JoinResult, Failure> {
         let place = self.place.clone();
         let (leaf, confinement) =
             self.open_confined_leaf(place, self.child.as_ref(), adoption, undo)?;
         let containment = require_containment(confinement.name, adoption)?;
-        let limits = self
+        let (limits, processes) = self
             .enter_leaf(&leaf, &confinement, adoption, undo)
             .map_err(|failure| {
                 // If the job has ended since its check, report that.
@@ -195,12 +218,7 @@ impl LeafJob {
             ..JoinResult::default()
         };
         joined.set_cpuset(Cpuset::find(leaf.up_to_job()));
-        if let OwnerProof::Imp(imp) = &self.proof {
-            match imp.read_oom_score() {
-                Ok(score) => joined.oom_score = score,
-                Err(error) => joined.warnings.push(error.to_string()),
-            }
-        }
+        joined.priority = self.proof.read_priority(&processes);
         if adoption.context.settings.join_container {
             joined
                 .namespaces
@@ -263,14 +281,14 @@ impl LeafJob {
     /// Moves the login and checks the result: the job is alive and the user's, all required filters
     /// are in force, the login is in the leaf, and a keeper for the leaf runs if its job needs one. Returns the limits of
     /// the leaf, which it sets once that is proven: a scheduler may have given the leaf, with our mark on it, to another
-    /// user's job, and a limit stays.
+    /// user's job, and a limit stays. Returns also what [`OwnerProof::require`] has returned.
     fn enter_leaf(
         &self,
         leaf: &CgroupChain,
         confinement: &Confinement,
         adoption: &Adoption<'_>,
         undo: &mut Undo,
-    ) -> Result<Vec<LeafLimit>, Failure> {
+    ) -> Result<(Vec<LeafLimit>, Vec<i32>), Failure> {
         let procs = leaf.dir()?.open_procs()?;
         // Start the keeper before the move, so that the login ends with its job in any case.
         let keeper = match &self.proof {
@@ -288,12 +306,12 @@ impl LeafJob {
         if let Some(keeper) = keeper {
             keeper.require_keeper()?;
         }
-        self.proof.require(leaf.job()?.0, adoption.deadline())?;
+        let processes = self.proof.require(leaf.job()?.0, adoption.deadline())?;
         confinement.verify(leaf.dir()?)?;
         cgroup::verify_in_leaf(leaf.dir()?, leaf.root()?)?;
         let limits = plan_leaf_limits(&adoption.plan.limits, leaf)?;
         set_limits(&limits, leaf.dir()?)?;
-        Ok(limits)
+        Ok((limits, processes))
     }
 }
 

@@ -21,10 +21,12 @@ use crate::error::Failure;
 use crate::undo::Undo;
 use flux::Imp;
 use kernel::cgroup::{Cpuset, Mount, Stamp, choose_leaf};
+use kernel::priority::TaskPriority;
 use protocol::{Containment, LeafName, Placement, Plan, Reason};
 use requirements::{require_containment, require_not_frozen};
 use schedulers::stepd::Daemon;
 use slurm::SlurmJob;
+use std::time::Instant;
 
 /// A job that runs, that the user owns, and that is not frozen.
 #[derive(Debug)]
@@ -118,6 +120,19 @@ impl Job {
             Self::Leaf(job) => job.read_cpuset(),
             Self::Slurm(_, step) => step.read_cpuset(),
             Self::SlurmV1(_, step) => step.read_cpuset(),
+        }
+    }
+
+    /// Reads the worst priority of the job's tasks, which a login gets at least, for the job's user.
+    ///
+    /// # Errors
+    ///
+    /// The job has ended, is another user's by now, or its cgroups cannot be read.
+    pub fn read_priority(&self, user: u32, deadline: Instant) -> Result<TaskPriority, Failure> {
+        match self {
+            Self::Leaf(job) => job.read_priority(deadline),
+            Self::Slurm(daemon, step) => Ok(step.read_priority(daemon.pid(), user)?),
+            Self::SlurmV1(daemon, step) => Ok(step.read_priority(daemon.pid(), user)?),
         }
     }
 

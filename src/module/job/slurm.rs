@@ -1,6 +1,7 @@
 //! Joins Slurm jobs. The daemon of the extern step reports the job's user and adds the login. The
 //! daemon's own cgroup shows the job's layout; no path is made from a job's number.
 
+mod priority;
 mod step;
 mod step_v1;
 

@@ -5,6 +5,7 @@
 //! `jobacct_gather/cgroup`, they go on at once to `task_N`, with the node's number N in the job. This
 //! module makes no cgroup there: the daemon cannot remove a cgroup that it does not know.
 
+use super::priority::read_priority;
 use super::{add_login, query_namespaces_and_display};
 use crate::context::Adoption;
 use crate::error::Failure;
@@ -18,6 +19,7 @@ use kernel::cgroup::{self, CgroupChain, Cpuset, Dir, Membership, Mount};
 use kernel::cgroup::{ignore_gone, list_own_processes, verify_in_leaf};
 use kernel::mounts::IMEX_CHANNEL_DIR;
 use kernel::namespace::Namespace;
+use kernel::priority::TaskPriority;
 use kernel::proc::Proc;
 use nix::fcntl::{self, OFlag};
 use nix::sys::stat::{Mode, fstat};
@@ -121,6 +123,12 @@ impl ExternStep {
         plan_step_limits(adoption, self.above_leaf())
     }
 
+    /// Reads the worst priority of the job's tasks ([`read_priority`]).
+    pub(crate) fn read_priority(&self, daemon: i32, user: u32) -> cgroup::Result<TaskPriority> {
+        let job = self.step.levels().get(1).ok_or(cgroup::Error::NotMounted)?;
+        read_priority(job, daemon, user)
+    }
+
     /// Reads the cpuset of the logins.
     pub(crate) fn read_cpuset(&self) -> cgroup::Result<Option<Cpuset>> {
         let job = JOB_LEVEL - self.missing;
@@ -183,6 +191,7 @@ impl ExternStep {
         };
         let up_to_job = place.levels().get(..=JOB_LEVEL).unwrap_or_default();
         joined.set_cpuset(Cpuset::find(up_to_job));
+        joined.set_priority(self.read_priority(daemon.pid(), adoption.uid()));
         let mut joined = query_namespaces_and_display(joined, daemon, adoption)?;
         if joined.namespaces.is_empty() && adoption.context.settings.join_container {
             joined

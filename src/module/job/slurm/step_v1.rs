@@ -1,5 +1,6 @@
 //! The cgroups of an extern step on cgroup v1.
 
+use super::priority::read_priority;
 use super::{add_login, query_namespaces_and_display};
 use crate::context::Adoption;
 use crate::error::Failure;
@@ -8,6 +9,7 @@ use crate::job::requirements::{frozen_failure, require_containment};
 use crate::probe::ProbeResult;
 use crate::undo::Undo;
 use kernel::cgroup::{self, Cpuset, Dir, Membership, MountInfo, v1};
+use kernel::priority::TaskPriority;
 use protocol::{Containment, Reason};
 use schedulers::stepd::Daemon;
 
@@ -62,6 +64,14 @@ impl ExternStepV1 {
     /// The step's cgroup in the freezer's hierarchy.
     fn freezer(&self) -> Result<&Dir, Failure> {
         Ok(self.freezers.last().ok_or(cgroup::Error::NotMounted)?)
+    }
+
+    /// Reads the worst priority of the job's tasks ([`read_priority`]).
+    pub(crate) fn read_priority(&self, daemon: i32, user: u32) -> cgroup::Result<TaskPriority> {
+        // The freezers begin with the outermost one, and end with that of the extern step.
+        let mut freezers = self.freezers.iter().rev();
+        let job = freezers.nth(1).ok_or(cgroup::Error::NotMounted)?;
+        read_priority(job, daemon, user)
     }
 
     /// Reads the cpuset of the logins.
@@ -131,6 +141,7 @@ impl ExternStepV1 {
             ..JoinResult::default()
         };
         joined.set_cpuset(self.job.read_cpuset(path, &self.mounts));
+        joined.set_priority(self.read_priority(daemon.pid(), adoption.uid()));
         query_namespaces_and_display(joined, daemon, adoption)
     }
 }
