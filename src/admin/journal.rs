@@ -16,15 +16,20 @@ use std::process::{Command, Stdio};
 
 /// Start of every message of the module, before `SERVICE:PHASE): `.
 const MESSAGE_PREFIX: &str = "pam_job_adopt(";
-/// Programs whose messages count: those of OpenSSH (several since 9.8) and the command. Other programs
-/// of root log text that users choose.
-const PROGRAMS: [&str; 4] = ["sshd", "sshd-session", "sshd-auth", "job-adopt"];
+/// The name by which the command logs.
+const COMMAND: &str = "job-adopt";
 /// The group that may read the journal (systemd-journald(8)).
 const JOURNAL_GROUP: &str = "systemd-journal";
 /// Maximum entries of the journal's last part that are read: the logins of an hour, three each second.
 const RECENT_ENTRIES_MAX: u32 = 40_000;
 /// Maximum bytes of a line: more than the module and a syslog daemon write.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
+
+/// Whether the messages of a program count: OpenSSH's, under its own names, and the command's. Other programs of root log
+/// text that users choose.
+fn is_login_program(program: &str) -> bool {
+    program == COMMAND || keeper::sshd::PROGRAMS.contains(&program)
+}
 
 /// The end of the part of the log that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +66,7 @@ impl LogEntry {
     fn parse_line(line: &str, at: i64) -> Option<Self> {
         let (head, message) = line.split_once(": ")?;
         let program = head.rsplit(' ').next()?.split('[').next()?;
-        if PROGRAMS.contains(&program) {
+        if is_login_program(program) {
             Self::parse(message, at)
         } else {
             None
@@ -275,7 +280,7 @@ struct JournalEntry {
 }
 
 impl JournalEntry {
-    /// The message and its time; `None` if a program other than [`PROGRAMS`] wrote it, and if it is no text. The program is
+    /// The message and its time; `None` if a program other than those of logins and the command wrote it, and if it is no text. The program is
     /// the file that the process ran, or the name that it gave itself if the journal does not know the file. A time that
     /// is no number counts as 0.
     fn message(&self) -> Option<(&str, i64)> {
@@ -285,7 +290,7 @@ impl JournalEntry {
         };
         let at = self.micros.parse::<i64>().unwrap_or_default() / 1_000_000;
         let message = self.message.as_str()?;
-        PROGRAMS.contains(&program).then_some((message, at))
+        is_login_program(program).then_some((message, at))
     }
 
     /// Parses a line of the module; `None` for another message.

@@ -223,11 +223,6 @@ fn handle_call(phase: Phase, handle: &Handle, flags: i32, arguments: &[String]) 
     }
 }
 
-/// Returns whether this process is sshd's, by its name: `sshd`, from OpenSSH 9.8 on `sshd-session`.
-fn is_inside_sshd() -> bool {
-    std::fs::read("/proc/self/comm").is_ok_and(|name| name.starts_with(b"sshd"))
-}
-
 /// Logs a panic that was caught, so that an admin can report it.
 fn log_panic(phase: &str, payload: Box<dyn Any + Send>) {
     let text = payload.downcast_ref::<&str>().map(|&text| text.to_owned());
@@ -261,7 +256,7 @@ impl Call<'_> {
         if self.login.service != settings.service.as_deref().unwrap_or("sshd") {
             // A mistyped name would admit all users, and so would a missing one in the stack of a second sshd.
             // Files that all services include have our lines without a name for cron, su and the like.
-            if settings.service.is_some() || is_inside_sshd() {
+            if settings.service.is_some() || self.is_inside_sshd() {
                 let name = settings.service.as_deref().unwrap_or("sshd");
                 let line = self.line(Severity::Warning, Decision::Ignore);
                 self.log_outside(settings, line.with("knob", format_args!("service={name}")));
@@ -342,7 +337,7 @@ impl Call<'_> {
             find_slurm_user: &find_slurm_user,
             helper_group: helper.map(|account| account.gid),
             exemption,
-            ran_auth_lines: memory.auth_lines.ran_in(process) && is_inside_sshd(),
+            ran_auth_lines: memory.auth_lines.ran_in(process) && self.is_inside_sshd(),
             budget: &budget,
         };
         let mut outcome = module::judge_login(context);
@@ -367,6 +362,12 @@ impl Call<'_> {
             module::end_process();
         }
         self.report(&outcome, settings.log_level, flags)
+    }
+
+    /// Returns whether sshd makes this call, whatever the program's name: OpenSSH, from 8.0 at the latest to 10.5, gives
+    /// each transaction the login's connection (`sshpam_init` in auth-pam.c), and no other program does.
+    fn is_inside_sshd(&self) -> bool {
+        !self.login.ssh_connection.is_empty()
     }
 
     /// Returns the argument that exempts the user; `None` if none does.

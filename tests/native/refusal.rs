@@ -269,11 +269,12 @@ fn line_for_another_service_is_logged() {
             log.entries().is_empty(),
             "a line without service= is for sshd alone:\n{log}"
         );
-        // A second sshd whose stack lacks the argument; libpam runs the module in its process.
-        node.sh("cp \"$(command -v pamtester)\" /tmp/sshd-session")
-            .ok();
-        node.sh("/tmp/sshd-session other carol acct_mgmt open_session")
-            .ok();
+        // A second sshd, of whatever name, whose stack lacks the argument.
+        let connection = "-E SSH_CONNECTION='10.1.0.5 4000 10.1.0.6 22'";
+        node.sh(&format!(
+            "pamtester {connection} other carol acct_mgmt open_session"
+        ))
+        .ok();
         for phase in ["account", "session"] {
             let entry = node.log.line(&format!("phase={phase}"));
             assert!(entry.text.contains("knob=service=sshd"), "{}", entry.text);

@@ -9,7 +9,7 @@ use super::priorities::find_unit;
 use super::remedy::{Remedy, shell_word};
 use super::server_process::{ServerProcess, process_object};
 use super::site::{Site, root_processes, shares_namespace};
-use super::sshd_command::{config_file, find_socket_command, read_command};
+use super::sshd_command::{config_file, find_socket_command, read_command, read_started_name};
 use super::sshd_config::ConfigFiles;
 use super::sshd_match::judge_match_blocks;
 use super::startups::Startups;
@@ -241,9 +241,11 @@ fn written_at(file: &Path, pid: i32) -> Option<(i64, i64)> {
 /// Reads each configuration of the servers once, however many servers have it. If none listens, it reads that of
 /// the packages' sshd, which systemd may start for each connection.
 fn read_servers(pids: &[i32]) -> Vec<Server> {
-    let mut commands: BTreeMap<(PathBuf, Vec<String>), Vec<i32>> = BTreeMap::new();
+    let mut commands: BTreeMap<(PathBuf, Vec<String>, Option<String>), Vec<i32>> = BTreeMap::new();
     for pid in pids {
-        if let Some(command) = read_command(*pid) {
+        if let Some((program, options)) = read_command(*pid) {
+            // Two links to one program are two PAM services.
+            let command = (program, options, read_started_name(*pid));
             commands.entry(command).or_default().push(*pid);
         }
     }
@@ -251,12 +253,12 @@ fn read_servers(pids: &[i32]) -> Vec<Server> {
         let default = || Some((PathBuf::from(DEFAULT_SSHD), Vec::new()));
         if let Some((program, options)) = find_socket_command().or_else(default) {
             if let Ok(program) = program.canonicalize() {
-                commands.insert((program, options), Vec::new());
+                commands.insert((program, options, None), Vec::new());
             }
         }
     }
     let mut servers = Vec::new();
-    for ((program, options), server_pids) in commands {
+    for ((program, options, _), server_pids) in commands {
         servers.push(Server::read(&program, &options, &server_pids));
     }
     servers
@@ -267,7 +269,8 @@ impl Server {
     /// systemd starts one for each connection.
     fn read(program: &Path, options: &[String], pids: &[i32]) -> Self {
         let file = config_file(options);
-        let configuration = read_configuration(program, options);
+        let name = pids.first().and_then(|pid| read_started_name(*pid));
+        let configuration = read_configuration(program, options, name.as_deref());
         // Who could write the program could choose the file, too.
         let files = if matches!(configuration, Err(ConfigurationError::Distrusted(_))) {
             ConfigFiles::default()
@@ -573,6 +576,7 @@ pub(crate) fn warn_of_penalties(service: &str) -> Option<String> {
 fn read_configuration(
     program: &Path,
     options: &[String],
+    name: Option<&str>,
 ) -> Result<Configuration, ConfigurationError> {
     if !geteuid().is_root() {
         return Err(ConfigurationError::NotRoot);
@@ -584,7 +588,7 @@ fn read_configuration(
         answer = query_beside_run(program, options);
     }
     match answer {
-        Ok(text) => Ok(parse_configuration(&text, program)),
+        Ok(text) => Ok(parse_configuration(&text, program, name)),
         Err(QueryError::Unanswered(why)) => Err(ConfigurationError::Unanswered(why)),
         Err(failure) => Err(ConfigurationError::Rejected(
             failure.to_string().replace(['\r', '\n'], " "),
@@ -607,19 +611,22 @@ fn query_beside_run(program: &Path, options: &[String]) -> Result<String, QueryE
 
 /// Parses the output of `sshd -T`, which has a key in small letters and its value on each line. Of several ports
 /// the first is taken, and without one sshd's own default.
-fn parse_configuration(text: &str, program: &Path) -> Configuration {
+fn parse_configuration(text: &str, program: &Path, started_name: Option<&str>) -> Configuration {
     let value = |key: &str| {
         let mut lines = text.lines().filter_map(|line| line.split_once(' '));
         lines
             .find(|(name, _)| name.eq_ignore_ascii_case(key))
             .map(|(_, value)| value.trim())
     };
-    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let file_name = program.file_name().unwrap_or_default().to_string_lossy();
+    let default_service = started_name.unwrap_or(&file_name);
     let exempt = value("persourcepenaltyexemptlist");
     Configuration {
         uses_pam: value("usepam") == Some("yes"),
         is_for_system: allows_system_only(text),
-        service: value("pamservicename").unwrap_or(&name).to_owned(),
+        service: value("pamservicename")
+            .unwrap_or(default_service)
+            .to_owned(),
         penalties: value("persourcepenalties").map(|value| Penalties::parse(value, exempt)),
         startups: value("maxstartups")
             .and_then(|max| Startups::parse(max, value("persourcemaxstartups"))),
@@ -682,7 +689,7 @@ mod tests {
             object: "sshd".to_owned(),
             file: "/etc/site_config".into(),
             files: ConfigFiles::default(),
-            configuration: Ok(parse_configuration(text, Path::new("/usr/sbin/sshd"))),
+            configuration: Ok(parse_configuration(text, Path::new("/usr/sbin/sshd"), None)),
             unread_change: None,
             peers_are_mapped: false,
             reload: Some("systemctl reload ssh.service".to_owned()),
@@ -808,9 +815,11 @@ mod tests {
 
     #[test]
     fn program_names_service_unless_configuration_does() {
-        let service = |text| parse_configuration(text, Path::new("/opt/sshd-alt")).service;
-        assert_eq!(service("usepam yes\n"), "sshd-alt");
-        assert_eq!(service("pamservicename x\n"), "x");
+        let program = Path::new("/opt/sshd-alt");
+        let service = |text, name| parse_configuration(text, program, name).service;
+        assert_eq!(service("usepam yes\n", None), "sshd-alt");
+        assert_eq!(service("usepam yes\n", Some("hpcd")), "hpcd");
+        assert_eq!(service("pamservicename x\n", Some("hpcd")), "x");
     }
 
     /// Without the line its key has the default, and a block of `Match` holds for all.

@@ -3,6 +3,7 @@
 use super::server_process::proc_dir;
 use super::sshd_config::DEFAULT_FILE;
 use crate::child_process::query_in_clean_environment;
+use keeper::sshd::parse_listener_title;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -105,10 +106,18 @@ pub(super) fn read_command(pid: i32) -> Option<(PathBuf, Vec<String>)> {
     ))
 }
 
-/// Parses the options in a listener's title, "sshd: PROGRAM OPTIONS [listener] ..." (sshd.c:
-/// `prepare_proctitle`), and keeps those of [`CONFIG_OPTIONS`] with their values. `None` for another process.
+/// Reads the name by which a listener was started, which is its PAM service before OpenSSH 9.8: that of the link, if the
+/// program was started by one. `None` if its title does not show it.
+pub(super) fn read_started_name(pid: i32) -> Option<String> {
+    let title = fs::read(proc_dir(pid).join("cmdline")).ok()?;
+    let title = String::from_utf8_lossy(&title).into_owned();
+    parse_listener_title(&title).map(|(name, _)| name.to_owned())
+}
+
+/// Parses the options in a listener's title, and keeps those of [`CONFIG_OPTIONS`] with their values. `None` for another
+/// process.
 fn parse_title(title: &str) -> Option<Vec<String>> {
-    let (command, _) = title.strip_prefix("sshd: ")?.split_once(" [listener]")?;
+    let (_, command) = parse_listener_title(title)?;
     Some(pick_config_options(command.split_whitespace().skip(1)))
 }
 
@@ -164,6 +173,8 @@ mod tests {
         );
         let title = format!("sshd: /usr/sbin/sshd -D -f /etc/x -p 2222 -oUsePAM=no -e {rest}");
         assert_eq!(options(&title), Some("-f /etc/x -oUsePAM=no".into()));
+        let fork = format!("hpnsshd: /opt/hpn/sbin/hpnsshd -f /etc/hpn {rest}");
+        assert_eq!(options(&fork), Some("-f /etc/hpn".into()));
         assert_eq!(options("sshd: alice [priv]"), None);
         assert_eq!(options("vim sshd: a [listener]"), None);
     }

@@ -69,12 +69,21 @@ impl Transaction {
         transaction.check_code(code)?;
         transaction.set_item(PAM_TTY, c"ssh")?;
         transaction.set_item(PAM_RHOST, c"localhost")?;
+        transaction.put_env(c"SSH_CONNECTION=UNKNOWN 65535 UNKNOWN 65535")?;
         Ok(transaction)
     }
 
     fn set_item(&self, item: c_int, value: &CStr) -> io::Result<()> {
         // SAFETY: the handle is valid; the value is a string, which is copied.
         let code = unsafe { raw::pam_set_item(self.handle, item, value.as_ptr().cast()) };
+        self.check_code(code)
+    }
+
+    /// Sets a variable of the transaction. sshd gives each one the login's connection, by which the module knows that
+    /// sshd calls it; for a socket without addresses sshd writes the same text.
+    fn put_env(&self, text: &CStr) -> io::Result<()> {
+        // SAFETY: the handle is valid; the text is a string, which is copied.
+        let code = unsafe { raw::pam_putenv(self.handle, text.as_ptr()) };
         self.check_code(code)
     }
 

@@ -7,7 +7,6 @@ use crate::output::Output;
 use crate::sys::pam::{Phase, Transaction};
 use helper::printable;
 use kernel::cgroup::Membership;
-use nix::sys::prctl::set_name;
 use std::process::{Command, Stdio};
 
 /// Longest run of the stack, as a property of its unit.
@@ -237,8 +236,6 @@ fn transient_command(question: &str, service: &str, user: &str) -> std::io::Resu
 pub(super) fn run_stack(service: &str, user: &str, output: &mut Output<'_>) -> Result<u8, Error> {
     let mut transaction = Transaction::start(service, user)
         .map_err(|error| Error::failed("start", service, error))?;
-    // The module opens the session of a job with private files only in a process whose name begins with "sshd".
-    let _ = set_name(c"sshd-try");
     // Credentials have no name: their result is not reported.
     for (phase, name) in [
         (Phase::Account, "account"),
