@@ -46,6 +46,7 @@ mod unit_files;
 mod users;
 
 use crate::error::Error;
+use crate::node::change::is_tried;
 use crate::options::{Conf, parse_service};
 use crate::output::Output;
 use ::kernel::trust::Trust;
@@ -108,7 +109,13 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let site = Site::read("/".into(), &options.service, conf, config);
     let setup = SetupFacts::read(&site);
     let node = NodeFacts::read(&site);
-    let report = CheckReport::new([setup.findings(), node.findings()].concat());
+    let mut findings = [setup.findings(), node.findings()].concat();
+    if is_tried(&site.root) {
+        for finding in &mut findings {
+            finding.remedy = std::mem::take(&mut finding.remedy).during_try();
+        }
+    }
+    let report = CheckReport::new(findings);
     let status = report.status();
     if options.nagios || options.nhc {
         writeln!(output.out, "{}", report.monitoring_line())?;

@@ -71,6 +71,11 @@ impl OwnCommand {
         Self(line)
     }
 
+    /// Whether it changes the node by `enable`, which refuses to while a change is tried.
+    pub(super) fn is_enable(&self) -> bool {
+        self.0.starts_with("job-adopt enable ")
+    }
+
     /// The command that makes the helper's account.
     pub(super) fn make_account() -> Self {
         Self(ACCOUNT_PROGRAM.to_owned())

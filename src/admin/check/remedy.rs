@@ -42,6 +42,15 @@ impl Remedy {
         Self { advice, ..self }
     }
 
+    /// The remedy while a change of the node is tried: `enable` would refuse, and the next call of check say the same.
+    pub(super) fn during_try(self) -> Self {
+        if !self.command.as_ref().is_some_and(OwnCommand::is_enable) {
+            return self;
+        }
+        format!("a try is under way, which job-adopt enable --keep or --undo ends; then: {self}")
+            .into()
+    }
+
     /// The text of the command; empty if no command mends the finding.
     pub(super) fn command(&self) -> String {
         self.command
@@ -196,6 +205,19 @@ mod tests {
         assert_eq!(find(), "/usr/share/doc/pam_job_adopt/systemd.md");
         root.file("usr/share/doc/libpam-job-adopt/systemd.md.gz", "");
         assert_eq!(find(), "/usr/share/doc/libpam-job-adopt/systemd.md.gz");
+    }
+
+    #[test]
+    fn enable_waits_for_the_end_of_a_try() {
+        let enable = run(OwnCommand::job_adopt(Subcommand::Enable, ["--only", "pam"])).during_try();
+        assert_eq!(enable.command(), "");
+        assert!(
+            enable
+                .advice()
+                .ends_with("then: job-adopt enable --only pam")
+        );
+        let strays = run(OwnCommand::job_adopt::<&str>(Subcommand::Strays, [])).during_try();
+        assert_eq!(strays.command(), "job-adopt strays");
     }
 
     /// `jq -r .command | sh` would write a second key.

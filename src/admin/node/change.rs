@@ -25,6 +25,11 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Whether the node below `root` tries a change, which `enable` has end first.
+pub(crate) fn is_tried(root: &std::path::Path) -> bool {
+    matches!(Pending::read(root), Ok(Some(pending)) if pending.is_trial())
+}
+
 const LOCK_FILE: &str = "/var/lib/job-adopt/change.lock";
 /// How long a change that is not tried may take before the timer takes it back.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(300);

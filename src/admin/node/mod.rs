@@ -1,7 +1,7 @@
 //! The set-up of the node, and what its timers run.
 
 pub(crate) mod callerid;
-mod change;
+pub(crate) mod change;
 pub(crate) mod disable;
 pub(crate) mod enable;
 mod file_change;
