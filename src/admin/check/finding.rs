@@ -31,6 +31,8 @@ string_enum! {
 string_enum! {
     /// The name of a check, which scripts and monitoring rely on. Each one has an entry in job-adopt(1).
     Check {
+        // What everything else needs.
+        RootDirectory = "root-directory",
         // The service's stack.
         PamSession = "pam-session",
         PamAccount = "pam-account",
@@ -47,6 +49,7 @@ string_enum! {
         Installed = "installed",
         Upgrade = "upgrade",
         Helper = "helper",
+        HelperRun = "helper-run",
         Keeper = "keeper",
         Selinux = "selinux",
         Account = "account",
@@ -66,6 +69,8 @@ string_enum! {
         SlurmCgroups = "slurm-cgroups",
         SlurmDevices = "slurm-devices",
         SlurmNamespace = "slurm-namespace",
+        SlurmGres = "slurm-gres",
+        SlurmSpool = "slurm-spool",
         FluxAccount = "flux-account",
         FluxLinger = "flux-linger",
         FluxExec = "flux-exec",
@@ -82,6 +87,8 @@ string_enum! {
         SshdNamespaces = "sshd-namespaces",
         SshdCgroupMount = "sshd-cgroup-mount",
         SshdFiles = "sshd-files",
+        SshdLogins = "sshd-logins",
+        SshdSystemCalls = "sshd-system-calls",
         SshdCapabilities = "sshd-capabilities",
         SshdCores = "sshd-cores",
         SshdMemlock = "sshd-memlock",
@@ -90,6 +97,7 @@ string_enum! {
         SshOthers = "ssh-others",
         // The log.
         Refusals = "refusals",
+        Nologin = "nologin",
         // The mounts.
         CgroupMount = "cgroup-mount",
         CgroupFavordynmods = "cgroup-favordynmods",
@@ -109,6 +117,7 @@ string_enum! {
         SlicesObserve = "slices-observe",
         SlicesExempt = "slices-exempt",
         SlicesClosed = "slices-closed",
+        SlicesOthers = "slices-others",
         BusClosed = "bus-closed",
         CronClosed = "cron-closed",
         UsersOutsideJobs = "users-outside-jobs",

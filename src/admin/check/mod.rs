@@ -12,7 +12,11 @@ mod flux_units;
 mod inheritance;
 mod installed;
 mod kernel;
+mod login_view;
+mod logins;
 mod mounts;
+mod name_service;
+mod nologin;
 pub(super) mod other_modules;
 mod own_command;
 mod own_line;
@@ -24,12 +28,15 @@ mod refusals;
 mod registry;
 mod remedy;
 mod resctrl;
+mod root_directory;
 mod server_process;
 mod several_jobs;
 mod site;
+mod slice_drop_ins;
 pub(crate) mod slices;
 mod slurm;
 mod slurm_namespace;
+mod slurm_spool;
 mod sources;
 pub(super) mod sshd;
 mod sshd_command;
@@ -37,6 +44,7 @@ mod sshd_config;
 mod sshd_match;
 pub(super) mod stack;
 mod startups;
+mod system_calls;
 #[cfg(test)]
 mod tests;
 mod threaded_modules;
@@ -52,21 +60,26 @@ use crate::output::Output;
 use ::kernel::trust::Trust;
 use clap::Args;
 use config::ConfigFacts;
-use finding::{CheckReport, Finding};
+use finding::{Check, CheckReport, Finding, Severity};
 use flux::FluxFacts;
 use flux_units::FluxUnitFacts;
 use helper::Config;
 use kernel::KernelFacts;
+use logins::LoginFacts;
 use mounts::MountFacts;
+use nologin::{find_nologin_files, judge_nologin_file};
 use programs::ProgramFacts;
 use protocol::SourceName;
 use refusals::RefusalFacts;
 use registry::RegistryFacts;
 use resctrl::ResctrlFacts;
+use root_directory::{judge_root_directory, keep_cause_alone, read_root_mode};
 use several_jobs::SeveralJobsFacts;
 use site::Site;
+use slice_drop_ins::SliceDropInFacts;
 use slices::SliceFacts;
 use slurm::SlurmFacts;
+use slurm_spool::SpoolFacts;
 use sources::SourceFacts;
 use sshd::SshdFacts;
 use stack::StackFacts;
@@ -110,6 +123,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let setup = SetupFacts::read(&site);
     let node = NodeFacts::read(&site);
     let mut findings = [setup.findings(), node.findings()].concat();
+    keep_cause_alone(&mut findings);
     if is_tried(&site.root) {
         for finding in &mut findings {
             finding.remedy = std::mem::take(&mut finding.remedy).during_try();
@@ -138,6 +152,7 @@ pub(super) fn count_open_slices(conf: PathBuf, config: Config) -> Option<usize> 
 
 /// What was found out about the files that the site has set up.
 struct SetupFacts<'a> {
+    root_mode: Option<u32>,
     stack: StackFacts<'a>,
     programs: ProgramFacts,
     config: ConfigFacts,
@@ -145,8 +160,14 @@ struct SetupFacts<'a> {
     /// `None` in the folder of a test, which has no sources to query.
     sources: Option<SourceFacts>,
     slurm: SlurmFacts,
+    spool: Option<SpoolFacts>,
     flux: FluxFacts,
+    logins: LoginFacts,
+    nologin_files: Vec<PathBuf>,
 }
+
+/// Checks whose error keeps the helper from being run: why it gives no answer is said then.
+const HELPER_CHECKS: [Check; 3] = [Check::Helper, Check::Account, Check::Selinux];
 
 impl<'a> SetupFacts<'a> {
     /// Reads the facts about the files that the site has set up.
@@ -156,20 +177,36 @@ impl<'a> SetupFacts<'a> {
             .is_here()
             .then(|| SourceFacts::read(site, slurm.has_slurm(), slurm.conf_path()));
         Self {
+            root_mode: read_root_mode(site),
             stack: StackFacts::read(site),
             programs: ProgramFacts::read(site),
             config: ConfigFacts::read(site),
             registry: RegistryFacts::read(site),
             sources,
+            logins: LoginFacts::read(site, slurm.conf_path().is_some()),
+            spool: slurm
+                .source_lines()
+                .and_then(|lines| SpoolFacts::read(site, lines)),
             slurm,
             flux: FluxFacts::read(site),
+            nologin_files: find_nologin_files(site),
         }
     }
 
     /// Judges all of these facts, in the order in which a report shows findings of the same severity.
     fn findings(&self) -> Vec<Finding> {
-        let mut findings = self.stack.findings();
+        let mut findings: Vec<Finding> = judge_root_directory(self.root_mode).into_iter().collect();
+        findings.extend(self.stack.findings());
         findings.extend(self.programs.findings());
+        let is_explained = findings.iter().any(|finding| {
+            finding.severity == Severity::Error && HELPER_CHECKS.contains(&finding.check)
+        });
+        let of_logins = self.logins.findings();
+        findings.extend(
+            of_logins
+                .into_iter()
+                .filter(|finding| !(is_explained && finding.check == Check::HelperRun)),
+        );
         findings.extend(self.config.findings());
         findings.extend(self.registry.findings());
         let sources = self.sources.iter().flat_map(SourceFacts::findings);
@@ -181,7 +218,13 @@ impl<'a> SetupFacts<'a> {
             }),
         );
         findings.extend(self.slurm.findings());
+        findings.extend(self.spool.iter().flat_map(SpoolFacts::findings));
         findings.extend(self.flux.findings());
+        findings.extend(
+            self.nologin_files
+                .iter()
+                .map(|file| judge_nologin_file(file)),
+        );
         findings
     }
 }
@@ -194,6 +237,7 @@ struct NodeFacts {
     mounts: MountFacts,
     kernel: KernelFacts,
     slices: SliceFacts,
+    slice_drop_ins: SliceDropInFacts,
     users: UserFacts,
     several_jobs: SeveralJobsFacts,
     flux_units: FluxUnitFacts,
@@ -209,6 +253,7 @@ impl NodeFacts {
             mounts: MountFacts::read(site),
             kernel: KernelFacts::read(site),
             slices: SliceFacts::read(site),
+            slice_drop_ins: SliceDropInFacts::read(site),
             users: UserFacts::read(site),
             several_jobs: SeveralJobsFacts::read(site),
             flux_units: FluxUnitFacts::read(site),
@@ -223,6 +268,7 @@ impl NodeFacts {
         findings.extend(self.mounts.findings());
         findings.extend(self.kernel.findings());
         findings.extend(self.slices.findings());
+        findings.extend(self.slice_drop_ins.findings());
         findings.extend(self.mounts.judge_use_mount());
         findings.extend(self.users.findings());
         findings.extend(self.several_jobs.findings());

@@ -3,6 +3,7 @@
 use super::finding::{Check, Finding};
 use super::flux::find_flux_account;
 use super::installed::{InstalledFacts, bring_back};
+use super::name_service::PasswdUnread;
 use super::own_command::{ACCOUNT_PROGRAM, OwnCommand, OwnFile, ProgramKind};
 use super::remedy::{Remedy, run, shell_path};
 use super::site::{Account, NOBODY_UID, Site};
@@ -81,6 +82,8 @@ struct SelinuxLabel {
 #[derive(Debug, PartialEq, Eq)]
 enum HelperAccount {
     Missing,
+    /// It is in passwd(5), which the name service does not read.
+    Unread(PasswdUnread),
     /// It has root's uid or gid.
     Root,
     Found {
@@ -438,7 +441,7 @@ impl HelperAccount {
     /// from ignorance.
     fn read(site: &Site) -> Self {
         let Some(Account { uid, gid, .. }) = site.find_account(HELPER_USER) else {
-            return Self::Missing;
+            return PasswdUnread::find(site).map_or(Self::Missing, Self::Unread);
         };
         if uid == 0 || gid == 0 {
             return Self::Root;
@@ -457,7 +460,14 @@ impl HelperAccount {
     /// programs as it. Of several faults it reports the first in this order.
     fn finding(&self) -> Finding {
         let object = format!("account {HELPER_USER}");
-        match *self {
+        match self {
+            Self::Unread(unread) => {
+                let text = format!(
+                    "is not found, since {} reads no /etc/passwd: every login is refused (JA09)",
+                    unread.place
+                );
+                Finding::error(Check::Account, object, text, unread.remedy())
+            }
             Self::Missing => {
                 let text = "does not exist, so every login is refused (JA09)";
                 Finding::error(

@@ -141,13 +141,19 @@ impl SliceFacts {
     }
 }
 
+/// Checks whether users' slices have to be closed here: not where logins stay in them, because the node is not set up, or
+/// the module observes or does not decide.
+pub(super) fn must_close_slices(site: &Site) -> bool {
+    site.is_set_up()
+        && !site.is_switched_off()
+        && site.config.missing_enforce_path().is_none()
+        && !site.session.iter().any(Entry::is_observing)
+}
+
 impl Slices {
     /// Reads the policies and the slices that exist. It fails as [`read_closed_slices`] does.
     fn read(site: &Site, exempt: BTreeSet<u32>) -> Result<Self, PolicyError> {
-        let must_be_closed = site.is_set_up()
-            && !site.is_switched_off()
-            && site.config.missing_enforce_path().is_none()
-            && !site.session.iter().any(Entry::is_observing);
+        let must_be_closed = must_close_slices(site);
         let mut uids = exempt.clone();
         uids.insert(UNUSED_UID);
         let mut closed = read_closed_slices(uids)?;

@@ -108,6 +108,12 @@ impl SlurmFacts {
         self.conf.as_ref().ok().map(|conf| conf.path.as_path())
     }
 
+    /// The lines of the `slurm.conf` that logins read, if Slurm is a source; else `None`.
+    pub(super) fn source_lines(&self) -> Option<&Lines> {
+        let conf = self.conf.as_ref().ok().filter(|_| self.is_source)?;
+        Some(&conf.lines)
+    }
+
     /// Judges Slurm's configuration. There are no findings if Slurm is no source, is not configured here, or was not
     /// looked for.
     pub(super) fn findings(&self) -> Vec<Finding> {

@@ -27,9 +27,19 @@ fn list_files(unit: &str) -> Vec<PathBuf> {
 
 /// A line that sets a key.
 #[derive(Debug, PartialEq, Eq)]
-struct Setting {
-    place: FileLine,
-    text: String,
+pub(super) struct Setting {
+    pub(super) place: FileLine,
+    /// The line without blanks around it.
+    pub(super) text: String,
+}
+
+impl Setting {
+    /// The value of the key.
+    pub(super) fn value(&self) -> &str {
+        self.text
+            .split_once('=')
+            .map_or("", |(_, value)| value.trim())
+    }
 }
 
 /// Finds the lines that set one of these keys, in files that no package has.
@@ -43,7 +53,7 @@ fn find_settings(files: &[PathBuf], keys: &[&str]) -> Vec<Setting> {
 }
 
 /// Finds the lines of a file that give one of these keys a value.
-fn find_in_file(file: &Path, keys: &[&str]) -> Vec<Setting> {
+pub(super) fn find_in_file(file: &Path, keys: &[&str]) -> Vec<Setting> {
     let bytes = fs::read(file).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let mut settings = Vec::new();

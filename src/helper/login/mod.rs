@@ -10,6 +10,7 @@ mod flux_policy;
 mod node;
 mod plan;
 mod refusal;
+mod slurm_devices;
 mod slurm_policy;
 mod survey;
 mod unit_policy;

@@ -18,7 +18,7 @@ use thiserror::Error;
 pub use doubt::{Doubt, JobsOfUsers, PossibleOwners};
 pub use flux::{FluxSource, account_uid};
 pub use registry::RegistrySource;
-pub use slurm::{AskedDaemons, SlurmSource, Sought};
+pub use slurm::{AskedDaemons, SlurmSource, Sought, parse_socket_name};
 
 /// A source of jobs.
 pub trait Source {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::clock::manual::ManualClock;
+use crate::devices::gres::Dialect;
 use crate::jobs::records::Note;
 use crate::jobs::sources::slurm::tests::Daemons;
 use crate::testing::Scratch;
@@ -97,6 +98,14 @@ impl NodeBench {
 
     fn ask(&self) -> Reply {
         self.node().answer(&self.request).reply
+    }
+
+    /// Reads Slurm's devices as `check` does, without a job.
+    fn read_slurm_devices(&self) -> Result<Vec<String>, String> {
+        let node = self.node();
+        let config = Config::read(Path::new(&self.request.conf), &node.trust).unwrap();
+        node.read_slurm_devices(&self.request.node, &config, Dialect::default())
+            .map_err(|error| error.to_string())
     }
 
     #[track_caller]

@@ -708,7 +708,7 @@ fn describe_distrust(spool: &Path, error: &TrustError) -> String {
 }
 
 /// Parses a socket's name into node and job, and the number of the step; `None` for other names.
-fn parse_socket_name(name: &str) -> Option<(SocketName, u32)> {
+pub fn parse_socket_name(name: &str) -> Option<(SocketName, u32)> {
     let (rest, step) = name.rsplit_once('.')?;
     let (node, job) = rest.rsplit_once('_')?;
     Some((

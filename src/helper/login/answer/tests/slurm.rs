@@ -396,7 +396,11 @@ fn unreadable_files_of_slurm_refuse_and_are_named() {
         bench.scratch.mode(&format!("etc/slurm/{name}"), 0o666);
         assert_eq!(bench.refusal().reason, Reason::Configuration);
         assert!(bench.ask().detail.contains(name), "{}", bench.ask().detail);
+        // check names it without a job.
+        let error = bench.read_slurm_devices().unwrap_err();
+        assert!(error.contains(name), "{error}");
         bench.scratch.mode(&format!("etc/slurm/{name}"), 0o644);
+        assert_eq!(bench.read_slurm_devices().unwrap(), [""; 0]);
     }
     std::fs::remove_file(bench.scratch.path().join("etc/slurm/slurm.conf")).unwrap();
     bench.configure("slurm_spool = /spool\n");
