@@ -211,8 +211,8 @@ fn refused_login_gets_its_attributes_back() {
     on_node(|node| {
         let job = start_refusing_job(node);
         renice(&job.cgroup, 10);
-        let outcome = login_after(node, ":").says("[JA09]");
-        assert_attributes(&outcome, &[("nice:", "0"), ("oom:", "0")]);
+        let refused = login_after(node, ":").says("[JA09]");
+        assert_attributes(&refused, &[("nice:", "0"), ("oom:", "0")]);
         let outcome = login_after(node, RAISE).says("[JA09]");
         let raised = [
             ("nice:", "-7"),
