@@ -35,6 +35,7 @@ int main(int argc, char **argv)
     if (argc < 3 || pam_start("sshd", argv[1], &conversation, &handle) != PAM_SUCCESS)
         return 125;
     pam_set_item(handle, PAM_RHOST, "127.0.0.1");
+    pam_putenv(handle, "SSH_CONNECTION=UNKNOWN 65535 UNKNOWN 65535");
     if (report("account", pam_acct_mgmt(handle, 0)) != PAM_SUCCESS)
         return 2;
     report("setcred", pam_setcred(handle, PAM_ESTABLISH_CRED));
