@@ -187,6 +187,15 @@ impl Questions {
         }
         false
     }
+
+    /// Returns whether the message is of a login, as [`Questions::is_login`] does for a line of the module. sshd's own
+    /// are of logins.
+    fn is_login_message(&mut self, message: &LoginMessage) -> bool {
+        match &message.content {
+            LoginContent::Module(entry) => self.is_login(entry),
+            LoginContent::Accepted(_) => true,
+        }
+    }
 }
 
 /// Calls `each` for every line of the module on a login behind the cursor `from`, in the file or, without one, in the
@@ -236,8 +245,8 @@ pub(super) enum LoginContent {
     Accepted(String),
 }
 
-/// Calls `each` for the module's lines, and for those in which sshd accepts a user, that this boot's journal has since
-/// the time `since`; of very many for the last ones.
+/// Calls `each` for the module's lines on logins, and for those in which sshd accepts a user, that this boot's journal has
+/// since the time `since`; of very many for the last ones.
 ///
 /// # Errors
 ///
@@ -250,8 +259,12 @@ pub(super) fn read_recent(since: i64, each: &mut dyn FnMut(LoginMessage)) -> Res
         format!("--lines={RECENT_ENTRIES_MAX}"),
         "SYSLOG_FACILITY=4".to_owned(),
     ];
+    let mut questions = Questions::default();
     query_journal(&arguments, &mut |entry| {
-        if let Some(message) = entry.to_login_message() {
+        let Some(message) = entry.to_login_message() else {
+            return;
+        };
+        if questions.is_login_message(&message) {
             each(message);
         }
     })
@@ -621,5 +634,24 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.file("auth.log", &text.concat());
         assert_eq!(ids(&path, None).0, ["1", "3", "4", "7"]);
+    }
+
+    #[test]
+    fn recent_messages_have_no_questions_of_a_trial() {
+        let mut questions = Questions::default();
+        let mut is_login = |content: LoginContent| {
+            questions.is_login_message(&LoginMessage {
+                pid: 1,
+                at: 7,
+                content,
+            })
+        };
+        let line = |text: &str| LoginContent::Module(LogEntry::from_pairs(text, 7));
+        let refused = "decision=refuse code=JA09 user=a phase=account";
+        assert!(!is_login(line("user=a try=begin")));
+        assert!(!is_login(line(refused)));
+        assert!(is_login(LoginContent::Accepted("a".to_owned())));
+        assert!(!is_login(line("user=a try=end")));
+        assert!(is_login(line(refused)));
     }
 }
