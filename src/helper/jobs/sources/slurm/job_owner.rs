@@ -14,6 +14,7 @@ use crate::jobs::records::{LoginTarget, Record, Registry, Via};
 use crate::jobs::sources::doubt::PossibleOwners;
 use crate::jobs::sources::processes::list_numbers;
 use crate::node::Tree;
+use kernel::cgroup::Membership;
 use kernel::proc::{Proc, read, read_record};
 use kernel::sys::nsfs::namespace_owner;
 use protocol::{CgroupPath, JobId};
@@ -24,6 +25,11 @@ const JOB_PROCESSES_MAX: usize = 1024;
 const JOB_CGROUPS_MAX: usize = 256;
 /// Mounts of cgroup version 2: unified and hybrid.
 const CGROUP_MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+/// Controllers in whose hierarchies of cgroup v1 Slurm has cgroups of its own for jobs (`src/plugins/cgroup/v1` of Slurm
+/// 22.05 to 25.11). In the others, and in systemd's `name=systemd`, only others make any.
+const V1_CONTROLLERS: [&str; 5] = ["freezer", "cpuset", "memory", "devices", "cpuacct"];
+/// Mode bits that let others than the owner write a directory.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Uid of Slurm's own processes in a job.
 const ROOT_UID: u32 = 0;
 
@@ -75,9 +81,7 @@ impl<'a> OwnerSearch<'a> {
     fn find_shown_owners(&self, job: &JobId, pid: i32) -> BTreeSet<u32> {
         let proc = self.proc();
         let text = read(proc.dir(pid).join("cgroup")).unwrap_or_default();
-        // The paths of cgroup v1 name the owner.
-        let mut paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
-        if let Some(owner) = paths.find_map(|path| named_owner(path, job)) {
+        if let Some(owner) = self.find_named_owner(&text, job) {
             return BTreeSet::from([owner]);
         }
         let Some(path) = unified_path(&text).and_then(job_of_step_daemon) else {
@@ -117,8 +121,7 @@ impl<'a> OwnerSearch<'a> {
     /// Tells whether a process is in the cgroup that Slurm makes for the daemons of this job's steps.
     fn is_daemon_of(&self, job: &JobId, pid: i32) -> bool {
         let text = read(self.proc().dir(pid).join("cgroup")).unwrap_or_default();
-        let mut paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
-        if paths.any(|path| named_owner(path, job).is_some()) {
+        if self.find_named_owner(&text, job).is_some() {
             return true;
         }
         let Some(path) = unified_path(&text).filter(|path| job_of_step_daemon(path).is_some())
@@ -127,7 +130,30 @@ impl<'a> OwnerSearch<'a> {
         };
         CGROUP_MOUNTS.iter().any(|mount| {
             let dir = self.tree.locate(mount).join(path.trim_start_matches('/'));
-            fs::metadata(dir).is_ok_and(|status| status.uid() == self.tree.trust().owner())
+            self.is_made_by_root(&dir)
+        })
+    }
+
+    /// Finds the owner that the paths of cgroup v1 in the text of a process's `cgroup` name for this job. A user may have
+    /// made a cgroup with such a name, also in cgroup v2: so only a path counts whose cgroups of the user and the job are
+    /// root's, in a hierarchy that Slurm uses.
+    fn find_named_owner(&self, text: &str, job: &JobId) -> Option<u32> {
+        let membership = Membership::parse(text)?;
+        membership.v1_hierarchies().find_map(|(controllers, path)| {
+            let is_slurms = |name: &&str| V1_CONTROLLERS.contains(name);
+            let controller = controllers.split(',').find(is_slurms)?;
+            let (owner, cgroup) = named_owner(path, job)?;
+            let mount = self.tree.locate("/sys/fs/cgroup").join(controller);
+            let dir = mount.join(cgroup.trim_start_matches('/'));
+            let is_made_by_root = self.is_made_by_root(&dir) && self.is_made_by_root(dir.parent()?);
+            is_made_by_root.then_some(owner)
+        })
+    }
+
+    /// Tells whether a cgroup is root's, and nobody else may make cgroups in it.
+    fn is_made_by_root(&self, dir: &Path) -> bool {
+        fs::metadata(dir).is_ok_and(|status| {
+            status.uid() == self.tree.trust().owner() && status.mode() & WRITABLE_BY_OTHERS == 0
         })
     }
 
@@ -168,12 +194,19 @@ fn job_of_title(command: &str) -> Option<JobId> {
     job.parse().ok()
 }
 
-/// Finds the owner that Slurm's path of a job on cgroup v1 names: `/slurm/uid_1001/job_7`; `None` for another path or
-/// another job's.
-fn named_owner(path: &str, job: &JobId) -> Option<u32> {
-    let mut names = path.split('/').skip_while(|name| !name.starts_with("uid_"));
-    let owner = names.next()?.strip_prefix("uid_")?.parse().ok()?;
-    (names.next()?.strip_prefix("job_")? == job.as_str()).then_some(owner)
+/// Finds the owner that Slurm's path of a job on cgroup v1 names, and the job's own path: `/slurm/uid_1001/job_7` of
+/// `/slurm/uid_1001/job_7/step_0`; `None` for another path or another job's.
+fn named_owner<'a>(path: &'a str, job: &JobId) -> Option<(u32, &'a str)> {
+    let (above, rest) = path.split_once("/uid_")?;
+    let mut names = rest.split('/');
+    let (uid, name) = (names.next()?, names.next()?);
+    if name.strip_prefix("job_")? != job.as_str() {
+        return None;
+    }
+    let cgroup = path.get(..above.len() + "/uid_".len() + uid.len() + 1 + name.len())?;
+    // A path out of the hierarchy's root is of another cgroup namespace.
+    let is_inside = !cgroup.split('/').any(|part| part == "..");
+    is_inside.then_some((uid.parse().ok()?, cgroup))
 }
 
 /// The directory of a cgroup at one of the places where cgroup v2 may be mounted.
@@ -241,6 +274,15 @@ mod tests {
         OwnerSearch::new(tree, None).find(&job(id), pid)
     }
 
+    /// Writes that a process is in this cgroup of a hierarchy, which root has made.
+    fn write_v1(scratch: &Scratch, pid: u32, hierarchy: &str, path: &str) {
+        let line = format!("2:{hierarchy}:{path}\n0::/\n");
+        scratch.file(&format!("proc/{pid}/cgroup"), &line);
+        for controller in hierarchy.trim_start_matches("name=").split(',') {
+            scratch.dir(&format!("sys/fs/cgroup/{controller}{path}"));
+        }
+    }
+
     /// Writes a daemon of job 7 with the title of its extern step, and processes with these uids in a step of the job.
     fn write_job(scratch: &Scratch, uids: &[u32]) -> Tree {
         scratch.file("proc/7/cgroup", &format!("0::/{SLURM}/step_extern/slurm\n"));
@@ -267,10 +309,7 @@ mod tests {
     fn path_on_cgroup_v1_names_owner() {
         let scratch = Scratch::new();
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        scratch.file(
-            "proc/7/cgroup",
-            "3:cpu:/\n2:freezer:/slurm_n1/uid_6/job_7/step_extern\n0::/user.slice\n",
-        );
+        write_v1(&scratch, 7, "freezer", "/slurm_n1/uid_6/job_7/step_extern");
         assert_eq!(find(&tree, "7", Some(7)), only(&[6]));
         let other = find(&tree, "8", Some(7));
         assert_eq!(other, PossibleOwners::Any, "the path is not that job's");
@@ -357,5 +396,51 @@ mod tests {
         }
         scratch.file("proc/7/cmdline", "slurmstepd: [7.extern stepmgr]\0");
         assert_eq!(find(&tree, "7", None), only(&[6]));
+    }
+
+    /// A user who may make cgroups somewhere could give bob's job away to alice, and have bob's processes ended.
+    #[test]
+    fn path_of_cgroup_v1_shows_nothing_where_slurm_does_not_make_it() {
+        if !nix::unistd::Uid::effective().is_root() {
+            return crate::testing::skip("needs root");
+        }
+        const FORGED: &str = "/user.slice/user-8.slice/x/uid_5/job_7/step_extern";
+        for hierarchy in ["", "name=systemd", "name=freezer", "perf_event", "freezer"] {
+            for (uids, expected) in [(&[0][..], PossibleOwners::Any), (&[6], only(&[6]))] {
+                let scratch = Scratch::new();
+                let tree = write_job(&scratch, uids);
+                write_v1(&scratch, 66, hierarchy, FORGED);
+                scratch.file("proc/66/cmdline", "slurmstepd: [7.extern]\0");
+                if hierarchy == "freezer" {
+                    let dir = format!("sys/fs/cgroup/freezer{FORGED}");
+                    for made in Path::new(&dir).ancestors().skip(1).take(2) {
+                        chown(&scratch.path().join(made), Some(8), None).unwrap();
+                    }
+                }
+                assert_eq!(find(&tree, "7", None), expected, "{hierarchy:?}, {uids:?}");
+                assert_eq!(
+                    find(&tree, "7", Some(66)),
+                    PossibleOwners::Any,
+                    "{hierarchy:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn cgroup_that_others_may_write_shows_nothing() {
+        let scratch = Scratch::new();
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
+        for controllers in ["freezer", "cpu,cpuacct", "memory"] {
+            write_v1(&scratch, 7, controllers, "/slurm/uid_6/job_7/step_0");
+            assert_eq!(find(&tree, "7", Some(7)), only(&[6]), "{controllers}");
+        }
+        for dir in ["uid_6", "uid_6/job_7"] {
+            let path = format!("sys/fs/cgroup/memory/slurm/{dir}");
+            scratch.mode(&path, 0o777);
+            assert_eq!(find(&tree, "7", Some(7)), PossibleOwners::Any, "{dir}");
+            scratch.mode(&path, 0o755);
+        }
+        assert_eq!(find(&tree, "7", Some(7)), only(&[6]));
     }
 }

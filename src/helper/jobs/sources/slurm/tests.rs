@@ -53,6 +53,7 @@ impl SlurmBench {
         let path = format!("/slurm_n1/uid_{uid}/job_{job}/step_extern");
         self.scratch
             .file(&file, &format!("2:freezer:{path}\n0::/\n"));
+        self.scratch.dir(&format!("sys/fs/cgroup/freezer{path}"));
     }
 
     fn source(&self, spool: Option<&str>) -> SlurmSource {

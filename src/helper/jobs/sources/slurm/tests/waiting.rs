@@ -150,9 +150,12 @@ fn hundred_hung_daemons_of_another_user_cost_one_second_once() {
     }
     let process = std::process::id();
     // This process stands for all daemons. Each job has its own line.
-    let lines: String = (1..=100)
-        .map(|job| format!("{job}:freezer:/slurm_n1/uid_6/job_{job}/step_extern\n"))
-        .collect();
+    let mut lines = String::new();
+    for job in 1..=100 {
+        let path = format!("/slurm_n1/uid_6/job_{job}/step_extern");
+        lines += &format!("{job}:freezer:{path}\n");
+        bench.scratch.dir(&format!("sys/fs/cgroup/freezer{path}"));
+    }
     bench
         .scratch
         .file(&format!("proc/{process}/cgroup"), &lines);
@@ -214,8 +217,10 @@ fn daemon_with_full_queue_of_another_users_job_delays_no_login_to_the_deadline()
     bench
         .scratch
         .file("proc/70/cmdline", "slurmstepd: [3.extern]\0");
-    let cgroup = "2:freezer:/slurm_n1/uid_6/job_3/step_extern\n0::/\n";
-    bench.scratch.file("proc/70/cgroup", cgroup);
+    let path = "/slurm_n1/uid_6/job_3/step_extern";
+    let cgroup = format!("2:freezer:{path}\n0::/\n");
+    bench.scratch.file("proc/70/cgroup", &cgroup);
+    bench.scratch.dir(&format!("sys/fs/cgroup/freezer{path}"));
     let report = bench.report();
     assert_eq!(bench.clock.elapsed(), QUERY_TIMEOUT);
     assert_eq!((ids(&report), report.silent.len()), (vec!["4"], 0));
