@@ -114,6 +114,51 @@ fn missing_programs_are_named_and_nothing_is_installed() {
     assert_eq!(list_files(&stage), []);
 }
 
+/// Installs `$2` into a small file system at `$1`, fills this, and installs `$3` over it. Prints what is left of each.
+const INSTALL_ON_FULL_DISK: &str = r#"
+mount -t tmpfs -o size=16m tmpfs "$1" || { echo 'no mounts here'; exit 0; }
+export DESTDIR="$1" SECURITYDIR=/lib/security
+packaging/install "$2"
+free=$(df --output=avail -k "$1" | tail -n 1)
+head -c "$((free - 100))K" /dev/zero >"$1/fill"
+status=0
+packaging/install "$3" || status=$?
+echo "status $status"
+find "$1" -name '*.new'
+for file in lib/security/pam_job_adopt.so usr/libexec/job-adopt/helper usr/libexec/job-adopt/keeper; do
+    cmp "$1/$file" "$2/${file##*/}"
+done
+"#;
+
+/// A module beside a newer helper refuses every login.
+#[test]
+fn full_disk_leaves_old_installation_whole() {
+    let [stage, newer] = ["full stage", "newer build"].map(empty_folder);
+    let built = built_files();
+    std::fs::create_dir(newer.join("completions")).unwrap();
+    for name in ["helper", "keeper", "job-adopt", "completions/bash"] {
+        std::fs::write(newer.join(name), "newer").unwrap();
+    }
+    for name in ["completions/zsh", "completions/fish"] {
+        std::fs::write(newer.join(name), "newer").unwrap();
+    }
+    std::fs::write(newer.join("pam_job_adopt.so"), vec![1; 200 * 1024]).unwrap();
+    let mut unshare = script("/usr/bin/unshare");
+    unshare.args(["--user", "--map-root-user", "--mount", "sh", "-euc"]);
+    unshare.args([INSTALL_ON_FULL_DISK, "sh"]);
+    let output = output_text(&unshare.args([stage, built, newer]).output().unwrap());
+    if output.contains("no mounts here") || output.contains("unshare:") {
+        println!("no file system can be mounted here: skipped");
+        return;
+    }
+    assert!(output.contains("No space left"), "{output}");
+    assert!(output.starts_with("status 1\ninstall: "), "{output}");
+    assert!(
+        output.ends_with("stopped; nothing was changed\n"),
+        "{output}"
+    );
+}
+
 /// Plays cargo: it stores the compiler's options, one a line, and makes a copy of `true` of each program.
 const CARGO_STAND_IN: &str = r#"#!/bin/sh
 set -eu
