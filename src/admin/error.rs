@@ -42,6 +42,14 @@ pub(super) enum Error {
         /// The cause, as for [`Error::Failed`].
         cause: String,
     },
+    /// There are several to choose from: what was looked for, and lines that show each.
+    #[error("{fault}\n{}", choices.join("\n"))]
+    Several {
+        /// What there is more than one of.
+        fault: String,
+        /// Each with the command that chooses it.
+        choices: Vec<String>,
+    },
     /// Processes remain that no signal ends, in the form "operation object: cannot be killed: processes".
     #[error("{0}")]
     Unkillable(String),
@@ -81,9 +89,11 @@ impl Error {
             Self::Input(_) | Self::Usage { .. } => EXIT_USAGE,
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => EXIT_FINE,
             Self::Unkillable(_) => EXIT_UNKILLABLE,
-            Self::Failed(_) | Self::Advised { .. } | Self::Remaining { .. } | Self::Output(_) => {
-                EXIT_FAILED
-            }
+            Self::Failed(_)
+            | Self::Advised { .. }
+            | Self::Several { .. }
+            | Self::Remaining { .. }
+            | Self::Output(_) => EXIT_FAILED,
         }
     }
 }

@@ -35,6 +35,12 @@ impl Output<'_> {
         match error {
             Error::Usage { fault, hint } => self.warn_with_hint(fault, hint),
             Error::Advised { advice, cause } => self.warn_with_hint(advice, cause),
+            Error::Several { fault, choices } => {
+                self.warn(fault);
+                for choice in choices {
+                    let _ = writeln!(self.err, "{}", printable(choice));
+                }
+            }
             Error::Input(_)
             | Error::Failed(_)
             | Error::Remaining { .. }
@@ -107,6 +113,14 @@ mod tests {
         );
         let error = Error::Failed(format!("list: {name}"));
         assert_eq!(errors(|output| output.fail(&error)), line);
+        let several = Error::Several {
+            fault: format!("list: {name}"),
+            choices: vec!["one".to_owned(), "two\nthree".to_owned()],
+        };
+        assert_eq!(
+            errors(|output| output.fail(&several)),
+            format!("{line}one\ntwo?three\n")
+        );
         let usage = Error::usage("list", name);
         assert_eq!(
             errors(|output| output.fail(&usage)),

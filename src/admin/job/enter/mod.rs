@@ -29,7 +29,6 @@ use module::node_name;
 use nix::unistd::Uid;
 use protocol::{JobId, Request};
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::path::Path;
 use target::Target;
 
@@ -153,42 +152,42 @@ fn read_chosen(pid: i32, job: &JobCgroup, login: &View) -> Result<JobProcess, Er
 
 /// Chooses the only container.
 ///
-/// It fails with [`Error::Failed`] if there is none, or with their list if there are several.
+/// It fails with [`Error::Failed`] if there is none, and with [`Error::Several`] if there are several.
 fn choose(
     mut containers: Vec<Container>,
     job: &JobId,
     words: &[OsString],
 ) -> Result<JobProcess, Error> {
     if containers.len() > 1 {
-        return Err(Error::Failed(describe_several(&containers, job, words)));
+        return Err(list_several(&containers, job, words));
     }
     let only = containers.pop().map(|container| container.first);
     only.ok_or_else(|| Error::failed("enter", "container", format!("job {job} runs none here")))
 }
 
 /// Lists containers, each with the command that enters it. The `words` of the user's command are not repeated.
-fn describe_several(all: &[Container], job: &JobId, words: &[OsString]) -> String {
+fn list_several(all: &[Container], job: &JobId, words: &[OsString]) -> Error {
     let reminder = if words.is_empty() {
         ""
     } else {
         " (your command goes behind --)"
     };
-    let mut text = format!(
+    let fault = format!(
         "job {job} runs {} containers on {}; in a login there, enter one{reminder}:",
         all.len(),
         node_name()
     );
+    let mut choices = Vec::new();
     for Container { first, count } in all.iter().take(CONTAINERS_MAX) {
         let processes = if *count == 1 { "process" } else { "processes" };
-        let _ = write!(
-            text,
-            "\njob-adopt enter --pid {}\n    {count} {processes}, the first is {}",
-            first.pid,
+        choices.push(format!("job-adopt enter --pid {}", first.pid));
+        choices.push(format!(
+            "    {count} {processes}, the first is {}",
             printable(&first.name)
-        );
+        ));
     }
     if all.len() > CONTAINERS_MAX {
-        text += "\n...";
+        choices.push("...".to_owned());
     }
-    text
+    Error::Several { fault, choices }
 }
