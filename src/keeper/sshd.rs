@@ -3,6 +3,7 @@
 //! OpenSSH may run under any name: as a copy or link of an admin's choice, or as a fork such as HPN-SSH. So a process
 //! counts by what it runs. A program of OpenSSH's own names is one. Of the others, a listener is known by the title that
 //! OpenSSH gives itself from 8.2 on, and the process of a login by its title and by our module, which libpam loads there.
+//! None is a program that another account than root can start as root, or write.
 
 use kernel::proc::{self, Proc, Process};
 use std::fs;
@@ -13,6 +14,8 @@ use std::path::PathBuf;
 pub const PROGRAMS: [&str; 3] = ["sshd", "sshd-session", "sshd-auth"];
 /// The mode bits set-user-ID and set-group-ID.
 const SET_ID_BITS: u32 = 0o6000;
+/// The mode bits by which others than the owner may write.
+const OTHERS_WRITE_BITS: u32 = 0o022;
 /// The end of the title of a login's process of root (`mm_answer_pwnamallow` in OpenSSH's monitor.c).
 const LOGIN_TITLE_END: &str = " [priv]";
 /// What precedes the count of logins in the title of a listener (`prepare_proctitle` in sshd.c).
@@ -54,15 +57,23 @@ pub fn parse_listener_title(title: &str) -> Option<(&str, &str)> {
 }
 
 fn is_sshd_of_root(proc: &Proc, pid: i32) -> bool {
+    is_sshd_with_program_of(proc, pid, 0)
+}
+
+/// As [`is_sshd_of_root`]; `program_owner` must own the program: root, except in tests.
+fn is_sshd_with_program_of(proc: &Proc, pid: i32, program_owner: u32) -> bool {
     if !proc
         .read_process(pid)
         .is_ok_and(|process| is_root(&process))
     {
         return false;
     }
-    if has_sshd_name(proc, pid) {
-        return has_no_set_id_bits(proc, pid);
-    }
+    (has_sshd_name(proc, pid) || has_sshd_title(proc, pid))
+        && has_trusted_program(proc, pid, program_owner)
+}
+
+/// Whether a process of root has the title of a listener, or that of a login and our module.
+fn has_sshd_title(proc: &Proc, pid: i32) -> bool {
     let title = proc::read(proc.dir(pid).join("cmdline")).unwrap_or_default();
     let title = title.trim_end_matches('\0');
     parse_listener_title(title).is_some() || (is_login_title(title) && has_module(proc, pid))
@@ -106,10 +117,13 @@ fn is_root(process: &Process) -> bool {
     real_uid == 0
 }
 
-/// Whether the program of a process of root is no set-ID program. Through a hard link named sshd, users could start such
-/// a one, as root. That of a user is not asked: its file system may never answer.
-fn has_no_set_id_bits(proc: &Proc, pid: i32) -> bool {
-    fs::metadata(proc.dir(pid).join("exe")).is_ok_and(|meta| meta.mode() & SET_ID_BITS == 0)
+/// Whether the program of a process of root is its owner's alone to write, and no set-ID program. Users can start such a
+/// one, as root, through a hard link named sshd or with a title of their choice. That of a user is not asked: its file
+/// system may never answer.
+fn has_trusted_program(proc: &Proc, pid: i32, owner: u32) -> bool {
+    fs::metadata(proc.dir(pid).join("exe")).is_ok_and(|meta| {
+        meta.uid() == owner && meta.mode() & (SET_ID_BITS | OTHERS_WRITE_BITS) == 0
+    })
 }
 
 /// Whether an executable is an sshd by its name.
@@ -126,17 +140,27 @@ fn without_deleted(path: &str) -> &str {
 mod tests {
     use super::*;
     use crate::testing::Scratch;
+    use nix::unistd::getuid;
     use std::os::unix::fs::symlink;
+
+    /// The files of the tests are this account's.
+    fn is_sshd(proc: &Proc, pid: i32) -> bool {
+        let owner = getuid().as_raw();
+        assert!(!is_sshd_with_program_of(proc, pid, owner + 1), "{pid}");
+        is_sshd_with_program_of(proc, pid, owner)
+    }
 
     /// Without `fs.protected_hardlinks`, each user may link sudo or su to a file of this name.
     #[test]
     fn set_id_program_named_sshd_is_none() {
         let scratch = Scratch::new();
-        for (pid, uid, mode, is_sshd) in [
+        for (pid, uid, mode, expected) in [
             (11, 0, 0o755, true),
             (12, 0, 0o4755, false),
             (13, 0, 0o2755, false),
             (14, 1001, 0o755, false),
+            (15, 0, 0o775, false),
+            (16, 0, 0o757, false),
         ] {
             let status = format!("State:\tS (sleeping)\nPPid:\t1\nUid:\t{uid}\t0\t0\t0\n");
             scratch.file(&format!("{pid}/status"), &status);
@@ -144,7 +168,7 @@ mod tests {
             scratch.mode(&format!("{pid}/sshd"), mode);
             symlink(program, scratch.path().join(format!("{pid}/exe"))).unwrap();
             let proc = Proc::with_root(scratch.path().to_owned());
-            assert_eq!(is_sshd_of_root(&proc, pid), is_sshd, "{pid}");
+            assert_eq!(is_sshd(&proc, pid), expected, "{pid}");
         }
     }
 
@@ -155,41 +179,35 @@ mod tests {
         let module = "7f r-xp 0 08:01 7 /usr/lib/security/pam_job_adopt.so\n";
         let replaced = "7f r-xp 0 08:01 7 /usr/lib/security/pam_job_adopt.so (deleted)\n";
         let other = "7f r-xp 0 08:01 7 /usr/lib/security/pam_unix.so\n";
-        for (pid, uid, title, maps, is_sshd) in [
-            (11, 0, "hpnsshd: alice [priv]\0\0\0", module, true),
-            (12, 0, "hpcd: alice [priv]", replaced, true),
-            (13, 0, "hpnsshd: alice [priv]", other, false),
-            (14, 1001, "hpnsshd: alice [priv]", module, false),
+        let listener = "hpnsshd: /usr/sbin/hpnsshd -D [listener] 0 of 10-100 startups";
+        // The title that a user gives to a set-ID program, so that root's `check` would run it with these options.
+        let evil = "x: y -f /tmp/evil -oUsePAM=no [listener] 0";
+        for (pid, uid, mode, title, maps, expected) in [
+            (11, 0, 0o755, "hpnsshd: alice [priv]\0\0\0", module, true),
+            (12, 0, 0o755, "hpcd: alice [priv]", replaced, true),
+            (13, 0, 0o755, "hpnsshd: alice [priv]", other, false),
+            (14, 1001, 0o755, "hpnsshd: alice [priv]", module, false),
             // Services of the scheduler may include our lines; their processes are the job.
-            (15, 0, "su\0-\0alice", module, false),
-            (16, 0, "sh\0-c\0a: b [priv]", module, false),
-            (
-                17,
-                0,
-                "hpnsshd: /usr/sbin/hpnsshd -D [listener] 0 of 10-100 startups",
-                other,
-                true,
-            ),
-            (
-                18,
-                1001,
-                "hpnsshd: /usr/sbin/hpnsshd -D [listener] 0 of 10-100 startups",
-                other,
-                false,
-            ),
-            (19, 0, "vim\0x: [listener]", other, false),
+            (15, 0, 0o755, "su\0-\0alice", module, false),
+            (16, 0, 0o755, "sh\0-c\0a: b [priv]", module, false),
+            (17, 0, 0o755, listener, other, true),
+            (18, 1001, 0o755, listener, other, false),
+            (19, 0, 0o755, "vim\0x: [listener]", other, false),
+            (20, 0, 0o4755, evil, other, false),
+            (21, 0, 0o2755, evil, other, false),
+            (22, 0, 0o775, listener, other, false),
+            (23, 0, 0o757, listener, other, false),
+            (24, 0, 0o4755, "su: alice [priv]", module, false),
         ] {
             let status = format!("State:\tS (sleeping)\nPPid:\t1\nUid:\t{uid}\t0\t0\t0\n");
             scratch.file(&format!("{pid}/status"), &status);
             scratch.file(&format!("{pid}/cmdline"), title);
             scratch.file(&format!("{pid}/maps"), maps);
-            symlink(
-                "/usr/sbin/hpnsshd",
-                scratch.path().join(format!("{pid}/exe")),
-            )
-            .unwrap();
+            let program = scratch.file(&format!("{pid}/hpnsshd"), "");
+            scratch.mode(&format!("{pid}/hpnsshd"), mode);
+            symlink(program, scratch.path().join(format!("{pid}/exe"))).unwrap();
             let proc = Proc::with_root(scratch.path().to_owned());
-            assert_eq!(is_sshd_of_root(&proc, pid), is_sshd, "{pid} {title}");
+            assert_eq!(is_sshd(&proc, pid), expected, "{pid} {title}");
         }
     }
 

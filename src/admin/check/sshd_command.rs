@@ -93,7 +93,8 @@ pub(super) fn config_file(options: &[String]) -> PathBuf {
 }
 
 /// Reads the program of a process, with the options that change its configuration; `None` if the process has
-/// ended. The title can be trusted, because only root can have started the process.
+/// ended. The caller runs the program as root with these options, so it asks for processes of
+/// [`keeper::sshd::is_sshd_process`] alone: no user can start the program of one as root, nor choose its title.
 pub(super) fn read_command(pid: i32) -> Option<(PathBuf, Vec<String>)> {
     let title = fs::read(proc_dir(pid).join("cmdline")).ok()?;
     let program = fs::read_link(proc_dir(pid).join("exe")).ok()?;
