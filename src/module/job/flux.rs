@@ -75,11 +75,8 @@ impl Imp {
     }
 
     /// Reads the IMP's OOM score, which its shell and tasks inherit: 200 under systemd's service managers of users
-    /// (user@.service). The job's user cannot change that of a process of root's.
-    ///
-    /// # Errors
-    ///
-    /// As `open(2)` and `read(2)`; `InvalidData` for another text than a number.
+    /// (user@.service), and its nice value. The job's user cannot change those of a process of root. The default counts for
+    /// an IMP whose values cannot be read.
     pub(super) fn read_priority(&self) -> TaskPriority {
         TaskPriority::read(self.pid).unwrap_or_default()
     }
