@@ -11,16 +11,18 @@
 //! thread reads it: the caller waits for a while, and the end of this process ends the thread.
 
 use crate::fuse;
-use kernel::proc::{Proc, find_field, read_at_most, read_record};
+use kernel::proc::{find_field, read_at_most, read_record};
 use std::collections::BTreeSet;
 use std::fs::{self, read_link};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest wait for what `/proc` shows of all processes together.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest search for users who serve a file system.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum processes that a text describes.
 const DESCRIBED_MAX: usize = 4;
 /// Maximum threads of a process that are looked at.
@@ -51,9 +53,14 @@ pub fn describe_unkillable(pids: &[i32]) -> Option<String> {
     }
     thread::sleep(LOOK_INTERVAL);
     let still: BTreeSet<StuckThread> = find_all().into_iter().map(|(_, thread)| thread).collect();
+    let stuck: Vec<(i32, StuckThread)> = stuck
+        .into_iter()
+        .filter(|(_, thread)| still.contains(thread))
+        .collect();
+    let waiting = find_waiting_for_users(stuck.iter().map(|&(pid, _)| pid).collect());
     let unkillable: Vec<(i32, PathBuf)> = stuck
         .into_iter()
-        .filter(|(pid, thread)| still.contains(thread) && !may_wait_for_its_user(*pid))
+        .filter(|(pid, _)| !waiting.contains(pid))
         .map(|(pid, thread)| (pid, thread.dir))
         .collect();
     if unkillable.is_empty() {
@@ -88,9 +95,9 @@ pub fn describe_unkillable(pids: &[i32]) -> Option<String> {
 /// Receives the descriptions of `count` processes, or those of them that come within [`READ_TIMEOUT`].
 fn wait_for_all(receiver: &mpsc::Receiver<(i32, String)>, count: usize) -> Vec<(i32, String)> {
     let mut all = Vec::new();
-    let end = std::time::Instant::now() + READ_TIMEOUT;
+    let end = Instant::now() + READ_TIMEOUT;
     while all.len() < count {
-        match receiver.recv_timeout(end.saturating_duration_since(std::time::Instant::now())) {
+        match receiver.recv_timeout(end.saturating_duration_since(Instant::now())) {
             Ok(one) => all.push(one),
             // The time is over.
             Err(_) => break,
@@ -157,10 +164,18 @@ fn is_exiting(stat: &Path) -> bool {
     })
 }
 
-/// Whether a process may wait for a file system that its own user serves.
-fn may_wait_for_its_user(pid: i32) -> bool {
-    let process = Proc::host().read_process(pid);
-    process.is_ok_and(|process| fuse::is_served_by(&fuse::users_of_process(&process)))
+/// Finds those of these processes that may wait for a file system that their own user serves; all of them if that is not
+/// known in time. A thread searches, as the descriptors of processes are looked at.
+fn find_waiting_for_users(pids: Vec<i32>) -> BTreeSet<i32> {
+    if pids.is_empty() {
+        return BTreeSet::new();
+    }
+    let all: BTreeSet<i32> = pids.iter().copied().collect();
+    let (sender, receiver) = mpsc::channel();
+    let end = Instant::now() + SEARCH_TIMEOUT;
+    thread::spawn(move || sender.send(fuse::find_waiting(&pids, end)));
+    let found = receiver.recv_timeout(SEARCH_TIMEOUT + READ_TIMEOUT);
+    found.unwrap_or(all)
 }
 
 /// Describes where a thread waits, and for which file; empty if the kernel does not show it.
