@@ -157,7 +157,8 @@ static int run_cycle(const char *user)
 {
     struct pam_conv conversation = {converse, NULL};
     pam_handle_t *handle = NULL;
-    if (pam_start("sshd", user, &conversation, &handle) != PAM_SUCCESS)
+    if (pam_start("sshd", user, &conversation, &handle) != PAM_SUCCESS ||
+        pam_putenv(handle, "SSH_CONNECTION=UNKNOWN 65535 UNKNOWN 65535") != PAM_SUCCESS)
         return 1;
     pam_set_item(handle, PAM_RHOST, "127.0.0.1");
     int result = run_phase("account", pam_acct_mgmt, handle);
