@@ -159,6 +159,32 @@ fn full_disk_leaves_old_installation_whole() {
     );
 }
 
+/// Creates the accounts where `usermod` fails, with `$2` as /etc/passwd. Stand-ins are in `$1`.
+const ACCOUNT_WITHOUT_USERMOD: &str = r#"
+mount --bind "$2" /etc/passwd || { echo 'no mounts here'; exit 0; }
+for program in getent systemctl systemd-tmpfiles; do ln -s /bin/true "$1/$program"; done
+ln -s /bin/false "$1/usermod"
+PATH=$1:$PATH packaging/account
+"#;
+
+#[test]
+fn only_account_of_other_source_is_said_to_be_in_no_file() {
+    let stand_ins = empty_folder("account");
+    let accounts = stand_ins.join("passwd");
+    std::fs::write(&accounts, "job-adopt:x:999:999::/:/usr/sbin/nologin\n").unwrap();
+    let mut unshare = script("/usr/bin/unshare");
+    unshare.args(["--user", "--map-root-user", "--mount", "sh", "-euc"]);
+    unshare.args([ACCOUNT_WITHOUT_USERMOD, "sh"]);
+    let output = output_text(&unshare.args([stand_ins, accounts]).output().unwrap());
+    if output.contains("no mounts here") || output.contains("unshare:") {
+        println!("no file can be mounted here: skipped");
+        return;
+    }
+    let expected = "Please lock and expire the account job-adopt.\n\
+                    Please lock and expire the account job-adopt-callerid, which is in no file here.\n";
+    assert_eq!(output, expected);
+}
+
 /// Plays cargo: it stores the compiler's options, one a line, and makes a copy of `true` of each program.
 const CARGO_STAND_IN: &str = r#"#!/bin/sh
 set -eu
