@@ -78,8 +78,8 @@ mod tests {
             .args(["-n", "19", "sleep", "60"])
             .spawn()
             .unwrap();
-        let pid = task.id();
-        let is_nice = || TaskPriority::read(pid.cast_signed()).is_ok_and(|task| task.nice == 19);
+        let pid = i32::try_from(task.id()).unwrap();
+        let is_nice = || TaskPriority::read(pid).is_ok_and(|priority| priority.nice == 19);
         while !is_nice() {
             std::thread::yield_now();
         }
