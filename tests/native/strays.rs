@@ -502,3 +502,19 @@ fn path_of_device_that_user_chose_is_not_walked() {
         server.end();
     });
 }
+
+/// The registry of the configuration is another than the one of `register`, or something is mounted over it.
+#[test]
+fn job_whose_record_is_elsewhere_is_not_ended() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let task = Process::start_in(node, &job.cgroup, ALICE, STAYS);
+        node.configure("registry = /run/records\n");
+        node.run("mkdir", &["-p", "-m", "755", "/run/records"]).ok();
+        node.job_adopt(&["strays", "--kill", "--user", "alice"])
+            .exits(3)
+            .says("registered as job 4242")
+            .says("/run/records has no record of it");
+        assert!(task.runs(), "a running job was ended");
+    });
+}

@@ -179,7 +179,7 @@ fn judge_report(source: &str, report: &SourceReport, took: Duration) -> Vec<Find
     let mut findings = Vec::new();
     for what in &report.broken {
         let text = format!("leaves out what may be a job: {what}");
-        let remedy = "repair or remove what the message names";
+        let remedy = "repair what the message names: it may be of a running job, whose logins end where it is removed";
         findings.push(Finding::warning(Check::Sources, source, text, remedy));
     }
     for what in report.silent.iter().chain(&report.foreign) {

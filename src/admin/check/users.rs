@@ -27,8 +27,10 @@ struct ProcessFacts {
     adoption: Result<(), &'static str>,
     /// Those of users who have a job.
     of_job_owners: OutsideProcesses,
-    /// Those that `strays` shows.
+    /// Those of users who have no job for certain, which `strays` shows.
     strays: OutsideProcesses,
+    /// What the jobs are that logins cannot find, since only a stamp shows them.
+    unrecorded: Vec<String>,
     /// Processes of the helper's account that are older than any login; at most [`NAMES_MAX`].
     old_helpers: Vec<i32>,
 }
@@ -47,12 +49,16 @@ impl UserFacts {
     pub(super) fn read(site: &Site) -> Self {
         Self(Snapshot::read(&site.config, None).map(|snapshot| {
             ProcessFacts {
+                unrecorded: snapshot.unrecorded_jobs().map(str::to_owned).collect(),
                 adoption: require_adoption(&site.config),
                 of_job_owners: OutsideProcesses::count(
                     snapshot.of_job_owners().map(|process| process.uid),
                 ),
                 strays: OutsideProcesses::count(
-                    snapshot.into_strays().iter().map(|process| process.uid),
+                    snapshot
+                        .into_certain_strays()
+                        .iter()
+                        .map(|process| process.uid),
                 ),
                 old_helpers: site
                     .find_account(HELPER_USER)
@@ -124,6 +130,11 @@ impl ProcessFacts {
             return vec![Finding::fine(Check::UsersOutsideJobs, "users", text)];
         }
         let mut findings = Vec::new();
+        for job in &self.unrecorded {
+            let text = format!("logins do not find this job: {job}");
+            let advice = "see job-adopt config for the registry that logins read; end none of the job's processes before";
+            findings.push(Finding::error(Check::Records, "registry", text, advice));
+        }
         if self.strays.processes > 0 {
             let remedy = run(OwnCommand::job_adopt::<&str>(Subcommand::Strays, []))
                 .and("which shows them, and --kill ends them");
@@ -239,6 +250,7 @@ mod tests {
             adoption: Ok(()),
             of_job_owners,
             strays,
+            unrecorded: Vec::new(),
             old_helpers: Vec::new(),
         }
     }

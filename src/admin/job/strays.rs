@@ -6,6 +6,7 @@ mod owner;
 mod process;
 mod slurm_owners;
 mod snapshot;
+mod unrecorded_job;
 
 pub(crate) use adoption::require_adoption;
 pub(crate) use snapshot::Snapshot;

@@ -3,6 +3,7 @@
 
 use super::owner::{Owner, Person, PersonFinder};
 use super::process::{ProcessInfo, ProcessTable};
+use super::unrecorded_job::find_unrecorded_job;
 use super::{SearchMemory, Stray};
 use crate::error::Error;
 use crate::job::running_jobs::query_scheduler_for;
@@ -15,6 +16,7 @@ use kernel::trust::Trust;
 use nix::unistd::Uid;
 use protocol::{LeafName, SourceName, is_within};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -33,6 +35,8 @@ pub(crate) struct Snapshot {
     owners: BTreeSet<u32>,
     /// The reasons why users with processes outside of jobs may have a job that is not known.
     pub(super) doubts: Vec<Doubt>,
+    /// Those of them that are jobs which logins cannot find, since only a stamp shows them.
+    unrecorded: Vec<String>,
 }
 
 impl Snapshot {
@@ -68,6 +72,7 @@ impl Snapshot {
         let facts = Facts {
             table: &table,
             registered: RegisteredJobs::read(config, &table, &uids)?,
+            registry: config.registry.dir(),
             ancestry: own_ancestry(),
         };
         let PlacedProcesses {
@@ -75,6 +80,7 @@ impl Snapshot {
             managers,
             unowned,
             mut owners,
+            unrecorded,
         } = facts.place(judged);
         let unsettled: BTreeSet<u32> = outside
             .iter()
@@ -86,11 +92,15 @@ impl Snapshot {
         // Who has a job is known only now. Their service managers count as no process outside, since each login starts one.
         outside
             .retain(|process| !(managers.contains(&process.pid) && owners.contains(&process.uid)));
+        let causes = unrecorded.iter().map(|doubt| doubt.cause.clone()).collect();
+        let mut doubts = scheduled.doubts;
+        doubts.extend(unrecorded);
         Ok(Self {
             outside,
             unowned,
             owners,
-            doubts: scheduled.doubts,
+            doubts,
+            unrecorded: causes,
         })
     }
 
@@ -99,6 +109,11 @@ impl Snapshot {
         self.outside
             .iter()
             .filter(|process| self.owners.contains(&process.uid))
+    }
+
+    /// What the jobs are that logins cannot find, since only a stamp shows them.
+    pub(crate) fn unrecorded_jobs(&self) -> impl Iterator<Item = &str> {
+        self.unrecorded.iter().map(String::as_str)
     }
 
     /// The processes of users who have no job.
@@ -113,7 +128,7 @@ impl Snapshot {
     }
 
     /// The processes of users who have no job, without a doubt.
-    pub(super) fn into_certain_strays(mut self) -> Vec<Stray> {
+    pub(crate) fn into_certain_strays(mut self) -> Vec<Stray> {
         let doubts = std::mem::take(&mut self.doubts);
         let mut strays = self.into_strays();
         strays.retain(|stray| !doubts.iter().any(|doubt| doubt.owners.include(stray.uid)));
@@ -165,6 +180,8 @@ enum Place {
 struct Facts<'a> {
     table: &'a ProcessTable,
     registered: RegisteredJobs,
+    /// The folder of the records.
+    registry: &'a Path,
     /// This process and its ancestors.
     ancestry: Vec<i32>,
 }
@@ -178,6 +195,8 @@ struct PlacedProcesses {
     unowned: Vec<Stray>,
     /// The users with a registered job, and those with a process in a scheduler's job.
     owners: BTreeSet<u32>,
+    /// The jobs that only a stamp shows.
+    unrecorded: Vec<Doubt>,
 }
 
 impl Facts<'_> {
@@ -188,7 +207,10 @@ impl Facts<'_> {
             managers: BTreeSet::new(),
             unowned: Vec::new(),
             owners: self.registered.owners.clone(),
+            unrecorded: Vec::new(),
         };
+        // Cgroups that were looked at for a stamp, by the uid.
+        let mut examined = BTreeSet::new();
         for (info, person) in judged.of_people {
             match self.find_place(info, person.uid) {
                 Place::LiveJob => _ = placed.owners.insert(person.uid),
@@ -196,6 +218,12 @@ impl Facts<'_> {
                 Place::Outside => {
                     if info.is_user_manager(person.uid) {
                         placed.managers.insert(info.process.pid);
+                    }
+                    if !self.registered.has_path(info.path())
+                        && examined.insert((info.path(), person.uid))
+                    {
+                        let job = find_unrecorded_job(info.path(), person.uid, self.registry);
+                        placed.unrecorded.extend(job);
                     }
                     placed.outside.push(Stray::new(info, person, self.table));
                 }
@@ -301,6 +329,11 @@ impl RegisteredJobs {
             reused,
         });
         Ok(())
+    }
+
+    /// Whether a record is of this cgroup or of one above it.
+    fn has_path(&self, path: &str) -> bool {
+        self.places.iter().any(|place| is_within(path, &place.path))
     }
 
     /// Whether a process of `uid` is in a job. The previous user of a reused cgroup is in none.
