@@ -2,6 +2,7 @@
 //! read with the helper's rights. For an sshd it is read in the mount namespace and the cgroup of that sshd, where the
 //! settings of its unit hold.
 
+use super::login_stack::{AccountLines, LoginStack};
 use super::site::{NOBODY_UID, Site, root_processes};
 use crate::accounts::find_helper;
 use crate::child_process::{query_in_clean_environment, run_in_child};
@@ -17,8 +18,9 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{Gid, Uid, chroot, fchdir, setgroups, setresgid, setresuid};
-use protocol::{CgroupPath, Phase, Reason, Request, Verdict};
+use protocol::{CgroupPath, Phase, Reason, Reply, Request, Verdict};
 use schedulers::stepd::Release;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -37,6 +39,8 @@ const VIEW_BYTES_MAX: u64 = 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LoginView {
     pub(super) answer: Answer,
+    /// The service's stack, as the helper reads it; it confines if there is no answer.
+    pub(super) stack: LoginStack,
     /// The file system of the helper runs no programs.
     pub(super) is_noexec: bool,
     /// By the name of each source, what keeps it from answering.
@@ -119,7 +123,7 @@ impl LoginQuestion {
     ///
     /// As [`ask_in_child`].
     pub(super) fn ask_here(&self) -> io::Result<LoginView> {
-        self.ask_in_child(|| Ok(()))
+        ask_in_child(|| self.ask())
     }
 
     /// Reads what a login finds where a server stands: with its mounts and in its cgroup.
@@ -129,38 +133,46 @@ impl LoginQuestion {
     /// As [`ask_in_child`], and if this process cannot go there.
     pub(super) fn ask_at(&self, pid: i32) -> io::Result<LoginView> {
         let place = ServerPlace::open(pid)?;
-        self.ask_in_child(|| place.enter())
+        ask_in_child(|| {
+            place.enter()?;
+            self.ask()
+        })
     }
 
-    /// Reads what a login finds in a child, after `enter` has put it into its place.
+    /// Reads the service's stack where a server stands, and runs no program there.
     ///
     /// # Errors
     ///
-    /// The errors of `enter` and of starting the child, and [`io::ErrorKind::TimedOut`].
-    fn ask_in_child(&self, enter: impl FnOnce() -> io::Result<()>) -> io::Result<LoginView> {
-        let mut output = File::from(memfd_create(c"view", MFdFlags::MFD_CLOEXEC)?);
-        let mut writer = output.try_clone()?;
-        let status = run_in_child(move || {
-            let result = enter().and_then(|()| self.ask());
-            let result = result.map_err(|error| error.to_string());
-            let bytes = serde_json::to_vec(&result).unwrap_or_default();
-            i32::from(writer.write_all(&bytes).is_err())
-        })?;
-        if status != 0 {
-            return Err(io::Error::other("the child that asks has failed"));
-        }
-        output.rewind()?;
-        let mut bytes = Vec::new();
-        output.take(VIEW_BYTES_MAX).read_to_end(&mut bytes)?;
-        let result: Result<LoginView, String> = serde_json::from_slice(&bytes)?;
-        result.map_err(io::Error::other)
+    /// As [`Self::ask_at`].
+    pub(super) fn read_stack_at(&self, pid: i32) -> io::Result<LoginStack> {
+        let place = ServerPlace::open(pid)?;
+        ask_in_child(|| {
+            place.enter()?;
+            let account = AccountLines::read(&self.request.service);
+            self.take_helper_rights()?;
+            Ok(LoginStack::read(&self.request.service, account))
+        })
     }
 
     /// Runs the helper, and then reads sources and devices with its rights, which this process keeps. It fails if they
     /// cannot be taken.
     fn ask(&self) -> io::Result<LoginView> {
-        let answer = self.run_helper();
+        let account = AccountLines::read(&self.request.service);
+        let result = self.run_helper();
         let flags = statvfs(self.helper.as_str()).map_or(FsFlags::empty(), |stat| stat.flags());
+        self.take_helper_rights()?;
+        Ok(LoginView {
+            stack: result.as_ref().map_or(LoginStack::Confines, |reply| {
+                LoginStack::from_reply(reply, &self.request.service, account)
+            }),
+            answer: Answer::from_result(result),
+            is_noexec: flags.contains(FsFlags::ST_NOEXEC),
+            sources: self.read_sources(),
+            slurm_devices: self.read_slurm_devices(),
+        })
+    }
+
+    fn take_helper_rights(&self) -> io::Result<()> {
         let (uid, gid) = (
             Uid::from_raw(self.account.uid),
             Gid::from_raw(self.account.gid),
@@ -168,32 +180,12 @@ impl LoginQuestion {
         setgroups(&[])?;
         setresgid(gid, gid, gid)?;
         setresuid(uid, uid, uid)?;
-        Ok(LoginView {
-            answer,
-            is_noexec: flags.contains(FsFlags::ST_NOEXEC),
-            sources: self.read_sources(),
-            slurm_devices: self.read_slurm_devices(),
-        })
+        Ok(())
     }
 
-    fn run_helper(&self) -> Answer {
+    fn run_helper(&self) -> Result<Reply, Failure> {
         let budget = Budget::start(self.timeout);
-        match ask_helper(&self.helper, Some(self.account), &self.request, &budget) {
-            Ok(reply) => {
-                let reason = match reply.verdict {
-                    Verdict::Refuse(refusal) => refusal.reason,
-                    Verdict::Admit(_) | Verdict::NotEnforced => Reason::Admitted,
-                };
-                Answer::Given {
-                    code: reason.to_string(),
-                    cause: reply.detail,
-                }
-            }
-            Err(failure) => Answer::Missing {
-                code: code_of(&failure).to_string(),
-                cause: failure.to_string(),
-            },
-        }
+        ask_helper(&self.helper, Some(self.account), &self.request, &budget)
     }
 
     fn read_sources(&self) -> BTreeMap<String, Option<String>> {
@@ -227,6 +219,53 @@ impl LoginQuestion {
             Err(error) => SlurmDevicesView::Unreadable(error.to_string()),
         }
     }
+}
+
+impl Answer {
+    fn from_result(result: Result<Reply, Failure>) -> Self {
+        match result {
+            Ok(reply) => {
+                let reason = match reply.verdict {
+                    Verdict::Refuse(refusal) => refusal.reason,
+                    Verdict::Admit(_) | Verdict::NotEnforced => Reason::Admitted,
+                };
+                Self::Given {
+                    code: reason.to_string(),
+                    cause: reply.detail,
+                }
+            }
+            Err(failure) => Self::Missing {
+                code: code_of(&failure).to_string(),
+                cause: failure.to_string(),
+            },
+        }
+    }
+}
+
+/// Runs `ask` in a child, which may go to another place for it.
+///
+/// # Errors
+///
+/// The errors of `ask` and of starting the child, and [`io::ErrorKind::TimedOut`].
+fn ask_in_child<T>(ask: impl FnOnce() -> io::Result<T>) -> io::Result<T>
+where
+    T: Serialize + DeserializeOwned,
+{
+    let mut output = File::from(memfd_create(c"view", MFdFlags::MFD_CLOEXEC)?);
+    let mut writer = output.try_clone()?;
+    let status = run_in_child(move || {
+        let result = ask().map_err(|error| error.to_string());
+        let bytes = serde_json::to_vec(&result).unwrap_or_default();
+        i32::from(writer.write_all(&bytes).is_err())
+    })?;
+    if status != 0 {
+        return Err(io::Error::other("the child that asks has failed"));
+    }
+    output.rewind()?;
+    let mut bytes = Vec::new();
+    output.take(VIEW_BYTES_MAX).read_to_end(&mut bytes)?;
+    let result: Result<T, String> = serde_json::from_slice(&bytes)?;
+    result.map_err(io::Error::other)
 }
 
 /// Asks the slurmd that runs here for its release; `None` if none runs, or it does not tell.

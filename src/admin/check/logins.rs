@@ -2,6 +2,7 @@
 //! finds: the unit of an sshd may hide files, forbid programs and forbid system calls.
 
 use super::finding::{Check, Finding, Severity};
+use super::login_stack::LoginStack;
 use super::login_view::{Answer, LoginQuestion, LoginView, SlurmDevicesView};
 use super::priorities::find_unit;
 use super::remedy::Remedy;
@@ -11,7 +12,7 @@ use super::sshd::list_servers;
 use super::system_calls::ForbiddenCalls;
 use super::unit_files::unset_keys;
 use kernel::proc::Proc;
-use protocol::Reason;
+use protocol::{Reason, SessionLine};
 use std::io;
 
 /// Settings of a unit that may keep its processes from files and programs (systemd.exec(5), systemd.resource-control(5)).
@@ -43,10 +44,19 @@ pub(super) struct LoginFacts {
 #[derive(Debug)]
 struct ServerLogins {
     pid: i32,
-    view: io::Result<LoginView>,
+    found: Found,
     /// What to do if it is not as here: the lines of its unit that set one of [`VIEW_SETTINGS`].
     remedy: Remedy,
     forbidden: Option<ForbiddenCalls>,
+}
+
+/// What was found out about the logins of a server.
+#[derive(Debug)]
+enum Found {
+    /// What one finds. A unit of this node runs the server as this node's program.
+    View(io::Result<LoginView>),
+    /// The stack that one reads, and no more: the root of a container chooses what is run there, so no program is.
+    Stack(io::Result<LoginStack>),
 }
 
 impl LoginFacts {
@@ -64,7 +74,7 @@ impl LoginFacts {
         let own = question.ask_here();
         let servers = list_servers()
             .into_iter()
-            .filter_map(|pid| ServerLogins::read(pid, &question))
+            .map(|pid| ServerLogins::read(pid, &question))
             .collect();
         Self {
             helper,
@@ -73,8 +83,8 @@ impl LoginFacts {
         }
     }
 
-    /// Judges what logins find.
-    pub(super) fn findings(&self) -> Vec<Finding> {
+    /// Judges what logins find. `session` is the state of the stack by root's reading: another check names that fault.
+    pub(super) fn findings(&self, session: SessionLine) -> Vec<Finding> {
         let own = match &self.own {
             None => return Vec::new(),
             Some(Ok(view)) => view,
@@ -85,6 +95,9 @@ impl LoginFacts {
             }
         };
         let mut findings = vec![judge_answer(&self.helper, own)];
+        if session == SessionLine::Effective {
+            findings.extend(judge_stack(&own.stack));
+        }
         findings.extend(judge_slurm_devices(&own.slurm_devices));
         for server in &self.servers {
             findings.extend(server.findings(own));
@@ -111,6 +124,15 @@ fn judge_answer(helper: &str, view: &LoginView) -> Finding {
         "repair what the message names".to_owned()
     };
     Finding::new(severity_of(code), Check::HelperRun, helper, text, remedy)
+}
+
+/// Reports a stack in which the helper finds no session line of ours, although root finds one.
+fn judge_stack(stack: &LoginStack) -> Option<Finding> {
+    let text = stack.describe()?;
+    let remedy = stack
+        .remedy()
+        .unwrap_or_else(|| "mend what the message names".into());
+    Some(Finding::error(Check::PamSession, "PAM", text, remedy))
 }
 
 /// A busy node may be slow for a moment, for which no health check may take it out of service.
@@ -158,24 +180,23 @@ fn judge_slurm_devices(devices: &SlurmDevicesView) -> Vec<Finding> {
 }
 
 impl ServerLogins {
-    /// Asks the question of a login where a server stands; `None` for one that no unit of this node runs as this node's
-    /// program: the root of a container chooses what is run there.
-    fn read(pid: i32, question: &LoginQuestion) -> Option<Self> {
-        let unit = find_unit(pid)?;
-        let exe = Proc::host().dir(pid).join("exe");
-        let program = exe.read_link().ok()?;
-        let program = program.to_str()?.trim_end_matches(" (deleted)").to_owned();
-        // After an upgrade the running file has no name any more.
-        let is_gone = exe.read_link().ok()?.to_str()?.ends_with(" (deleted)");
-        if !is_gone && file_identity(&exe) != file_identity(program.as_ref()) {
-            return None;
-        }
-        Some(Self {
+    /// Asks the question of a login where a server stands, or reads its stack alone.
+    fn read(pid: i32, question: &LoginQuestion) -> Self {
+        let unit = find_unit(pid).filter(|_| runs_program_of_this_node(pid));
+        let Some(unit) = unit else {
+            return Self {
+                pid,
+                found: Found::Stack(question.read_stack_at(pid)),
+                remedy: "stop it, or start it by a unit and without mounts of its own".into(),
+                forbidden: None,
+            };
+        };
+        Self {
             pid,
-            view: question.ask_at(pid),
+            found: Found::View(question.ask_at(pid)),
             remedy: unset_keys(&unit, &VIEW_SETTINGS, "remove from it what causes this"),
             forbidden: ForbiddenCalls::read(&unit),
-        })
+        }
     }
 
     /// Judges the differences from `own`, what a login finds where this process stands: the other checks judge that.
@@ -187,18 +208,23 @@ impl ServerLogins {
                 .as_ref()
                 .map(|forbidden| forbidden.finding(&object)),
         );
-        let view = match &self.view {
-            Ok(view) => view,
-            Err(error) => {
+        let (faults, fine) = match &self.found {
+            Found::View(Ok(view)) => (
+                find_faults(view, own),
+                "its logins find what this process finds",
+            ),
+            Found::Stack(Ok(stack)) => (
+                find_stack_fault(stack, own).into_iter().collect(),
+                "its logins read the PAM files with our lines; no unit of this node runs it, so no more was judged",
+            ),
+            Found::View(Err(error)) | Found::Stack(Err(error)) => {
                 let text = format!("what its logins find is not known: {error}");
                 findings.push(Finding::unknown(Check::SshdLogins, &object, text, ""));
                 return findings;
             }
         };
-        let faults = find_faults(view, own);
         if faults.is_empty() {
-            let text = "its logins find what this process finds";
-            findings.push(Finding::fine(Check::SshdLogins, &object, text));
+            findings.push(Finding::fine(Check::SshdLogins, &object, fine));
         }
         for (severity, text) in faults {
             findings.push(Finding::new(
@@ -213,9 +239,29 @@ impl ServerLogins {
     }
 }
 
+/// Checks whether a process runs the program of this node at its path, or one that was there before an upgrade.
+fn runs_program_of_this_node(pid: i32) -> bool {
+    let exe = Proc::host().dir(pid).join("exe");
+    let Ok(program) = exe.read_link() else {
+        return false;
+    };
+    // After an upgrade the running file has no name any more.
+    let is_gone = program.to_string_lossy().ends_with(" (deleted)");
+    is_gone || file_identity(&exe) == file_identity(&program)
+}
+
+/// Finds what the stack that logins of a server read does to them; `None` if it is nothing, or as here.
+fn find_stack_fault(stack: &LoginStack, own: &LoginView) -> Option<(Severity, String)> {
+    if *stack == own.stack {
+        return None;
+    }
+    Some((Severity::Error, stack.describe()?))
+}
+
 /// Finds what the logins of a server lack beside those that start where this process stands.
 fn find_faults(view: &LoginView, own: &LoginView) -> Vec<(Severity, String)> {
-    let mut faults = Vec::new();
+    let mut faults: Vec<(Severity, String)> =
+        find_stack_fault(&view.stack, own).into_iter().collect();
     match (&view.answer, &own.answer) {
         (theirs, ours) if theirs == ours => {}
         (Answer::Missing { code, cause }, _) => {
@@ -263,6 +309,7 @@ fn is_fault_of_node(code: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::login_stack::AccountLines;
     use super::*;
 
     fn view() -> LoginView {
@@ -271,6 +318,7 @@ mod tests {
                 code: "JA01".to_owned(),
                 cause: "no job".to_owned(),
             },
+            stack: LoginStack::Confines,
             is_noexec: false,
             sources: [("slurm".to_owned(), None)].into(),
             slurm_devices: SlurmDevicesView::Readable(Vec::new()),
@@ -287,7 +335,7 @@ mod tests {
     fn judge_server(view: LoginView, own: &LoginView) -> Vec<Finding> {
         let server = ServerLogins {
             pid: 7,
-            view: Ok(view),
+            found: Found::View(Ok(view)),
             remedy: "/a:2: remove the line \"NoExecPaths=/usr/libexec\"".into(),
             forbidden: None,
         };
@@ -338,6 +386,65 @@ mod tests {
         // It is the same here, where other checks name it.
         let same = judge_server(hidden.clone(), &hidden);
         assert_eq!(same[0].severity, Severity::Fine);
+    }
+
+    fn stack(account: AccountLines) -> LoginStack {
+        match account {
+            AccountLines::Ask => LoginStack::Refuses {
+                cause: "service sshd: x".to_owned(),
+                unreadable: None,
+            },
+            AccountLines::PassUsBy => LoginStack::Opens {
+                cause: "no session line".to_owned(),
+            },
+        }
+    }
+
+    fn facts(own: LoginView, servers: Vec<ServerLogins>) -> LoginFacts {
+        LoginFacts {
+            helper: "/h".to_owned(),
+            own: Some(Ok(own)),
+            servers,
+        }
+    }
+
+    #[test]
+    fn stack_that_the_helper_cannot_read_is_an_error_unless_root_finds_the_fault() {
+        let own = LoginView {
+            stack: stack(AccountLines::Ask),
+            ..view()
+        };
+        let errors = |session| {
+            let findings = facts(own.clone(), Vec::new()).findings(session);
+            let errors = findings
+                .iter()
+                .filter(|finding| finding.severity == Severity::Error);
+            errors.count()
+        };
+        assert_eq!(errors(SessionLine::Effective), 1);
+        assert_eq!(errors(SessionLine::Missing), 0);
+    }
+
+    #[test]
+    fn stack_of_a_server_is_judged_where_it_stands() {
+        for account in [AccountLines::Ask, AccountLines::PassUsBy] {
+            let found = LoginView {
+                stack: stack(account),
+                ..view()
+            };
+            let findings = judge_server(found, &view());
+            assert_eq!(findings[0].severity, Severity::Error, "{findings:?}");
+            let by_hand = |own: &LoginView| {
+                let server = ServerLogins {
+                    pid: 7,
+                    found: Found::Stack(Ok(stack(account))),
+                    remedy: "stop it".into(),
+                    forbidden: None,
+                };
+                server.findings(own)[0].severity
+            };
+            assert_eq!(by_hand(&view()), Severity::Error);
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod flux_units;
 mod inheritance;
 mod installed;
 mod kernel;
+mod login_stack;
 mod login_view;
 mod logins;
 mod mounts;
@@ -201,7 +202,7 @@ impl<'a> SetupFacts<'a> {
         let is_explained = findings.iter().any(|finding| {
             finding.severity == Severity::Error && HELPER_CHECKS.contains(&finding.check)
         });
-        let of_logins = self.logins.findings();
+        let of_logins = self.logins.findings(self.stack.session_state());
         findings.extend(
             of_logins
                 .into_iter()

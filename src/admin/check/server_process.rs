@@ -8,7 +8,9 @@ use super::priorities::find_unit;
 use super::remedy::Remedy;
 use super::site::{Site, shares_namespace};
 use super::unit_files::unset_keys;
+use helper::stack::service_dirs;
 use kernel::proc::{self, Proc};
+use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +25,9 @@ const REQUIRED_CAPABILITIES: [(&str, u32, bool); 5] = [
     ("CAP_SETGID", 6, false),
 ];
 const CAP_SYS_ADMIN: u32 = 21;
+
+/// The folder of the files that modules read.
+const LIMITS_DIR: &str = "/etc/security";
 
 pub(super) fn proc_dir(pid: i32) -> PathBuf {
     Proc::host().dir(pid)
@@ -69,6 +74,7 @@ struct HiddenFile {
     path: PathBuf,
     /// Settings of units that have this effect.
     settings: &'static str,
+    severity: Severity,
     /// The failure to open it; `None` if there is another file.
     error: Option<io::Error>,
 }
@@ -214,21 +220,38 @@ fn find_cgroup_fault(pid: i32) -> Option<CgroupFault> {
 fn find_hidden_files(pid: i32, site: &Site) -> Vec<HiddenFile> {
     let helper = site.settings().helper;
     let mounts = "PrivateMounts=, TemporaryFileSystem= and the like";
+    let binds = "BindPaths=, BindReadOnlyPaths= and the like";
     let mut hidden = Vec::new();
-    for (path, settings) in [
-        (Path::new("/run/job-adopt"), mounts),
-        (site.config.registry.dir(), mounts),
+    // The module works with another `/dev`, but logins then have the devices of that one.
+    for (path, severity, settings) in [
+        (Path::new("/run/job-adopt"), Severity::Error, mounts),
+        (site.config.registry.dir(), Severity::Error, mounts),
         (
             site.conf.as_path(),
+            Severity::Error,
             "ReadOnlyPaths=, BindPaths= and the like",
         ),
         (
             Path::new(&helper),
+            Severity::Error,
             "InaccessiblePaths=, BindPaths= and the like",
         ),
-        (Path::new("/dev"), "PrivateDevices="),
+        (Path::new("/dev"), Severity::Warning, "PrivateDevices="),
     ] {
-        hidden.extend(HiddenFile::find(pid, path, settings));
+        hidden.extend(HiddenFile::find(pid, path, severity, settings));
+    }
+    // Other PAM files may be right: whether they take logins into jobs is judged as a login there reads them.
+    let mut folders = service_dirs(Path::new("/"));
+    folders.push(LIMITS_DIR.into());
+    let entries = site.account.iter().chain(&site.session);
+    let files: BTreeSet<&Path> = entries.map(|entry| entry.place.file.as_path()).collect();
+    for path in folders.iter().map(PathBuf::as_path).chain(files) {
+        let is_explained = hidden
+            .iter()
+            .any(|file: &HiddenFile| path.starts_with(&file.path));
+        if !is_explained {
+            hidden.extend(HiddenFile::find(pid, path, Severity::Warning, binds));
+        }
     }
     hidden
 }
@@ -236,7 +259,7 @@ fn find_hidden_files(pid: i32, site: &Site) -> Vec<HiddenFile> {
 impl HiddenFile {
     /// Compares a file of this node with the one that a server sees at its path; `None` if they are the same
     /// file, or if neither exists: other checks report that.
-    fn find(pid: i32, path: &Path, settings: &'static str) -> Option<Self> {
+    fn find(pid: i32, path: &Path, severity: Severity, settings: &'static str) -> Option<Self> {
         let their_path = proc_dir(pid)
             .join("root")
             .join(path.strip_prefix("/").ok()?);
@@ -250,6 +273,7 @@ impl HiddenFile {
         Some(Self {
             path: path.to_owned(),
             settings,
+            severity,
             error,
         })
     }
@@ -272,20 +296,13 @@ impl HiddenFile {
         self.path == Path::new("/dev")
     }
 
-    /// Reports the file as an error, since the module in the server needs it, and `/dev` as a warning.
     fn finding(&self, server: &str, remedy: Remedy) -> Finding {
         let text = match &self.error {
             Some(error) => format!("{server} does not see it ({error})"),
-            None => format!("{server} sees another one there"),
-        };
-        // The module works with another `/dev`, but logins then have the devices of that one.
-        let severity = if self.is_dev() {
-            Severity::Warning
-        } else {
-            Severity::Error
+            None => format!("{server} sees another one there, which is not checked in whole"),
         };
         Finding::new(
-            severity,
+            self.severity,
             Check::SshdFiles,
             self.path.display(),
             text,
@@ -372,6 +389,7 @@ mod tests {
             let file = HiddenFile {
                 path: path.into(),
                 settings: "PrivateMounts=",
+                severity: Severity::Error,
                 error: None,
             };
             View {
@@ -398,7 +416,6 @@ mod tests {
                 "error sshd-cgroup-mount",
             ),
             (Some(hidden("/run/job-adopt")), "error sshd-files"),
-            (Some(hidden("/dev")), "warning sshd-files"),
             (
                 Some(View {
                     capabilities: None,

@@ -19,6 +19,7 @@ use helper::stack::{
     is_missing_module, judge_stack, read_entries, service_dirs,
 };
 use module::Settings;
+use protocol::SessionLine;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
@@ -238,6 +239,11 @@ impl<'a> StackFacts<'a> {
                 .map(|alias| alias.alias_finding(self.service)),
         );
         findings
+    }
+
+    /// Whether root's reading of the stack shows a session line of ours in each login.
+    pub(super) fn session_state(&self) -> SessionLine {
+        self.session_line.session_line()
     }
 
     /// What it means if our line of a group is missing. Without the account line no login is outside of a

@@ -47,7 +47,7 @@ pub(super) fn trust_remedy(error: &TrustError) -> Remedy {
 }
 
 /// Finds the first folder above a file that does not let every user pass; `None` if all do, or cannot be looked at.
-fn find_closed_folder(path: &Path) -> Option<&Path> {
+pub(super) fn find_closed_folder(path: &Path) -> Option<&Path> {
     let mut folders: Vec<&Path> = path.ancestors().skip(1).collect();
     folders.reverse();
     folders.into_iter().find(|folder| {
