@@ -449,6 +449,10 @@ fn late_daemon_leaves_only_and_newest_unknown_unless_its_job_is_another_users() 
     assert_eq!(rule(&bench), (ChoiceRule::Answered, 1));
     let file = format!("proc/{}/cgroup", std::process::id());
     let owned_by = |uid: u32| format!("2:freezer:/slurm/uid_{uid}/job_7/step_extern\n");
+    for uid in [5, 6] {
+        let job = format!("sys/fs/cgroup/freezer/slurm/uid_{uid}/job_7");
+        bench.scratch.dir(&job);
+    }
     bench.scratch.file(&file, &owned_by(6));
     assert_eq!(rule(&bench), (ChoiceRule::OnlyJob, 1));
     bench.daemons.running(&bench.socket(9), 5);
