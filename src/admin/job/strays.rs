@@ -39,6 +39,8 @@ use std::time::{Duration, Instant};
 const TERM_GRACE: Duration = Duration::from_secs(2);
 /// Pause between two searches for processes that still run.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How long descriptors of devices are looked at closer, of all processes together: a user could make it last.
+const DEVICES_SEARCH_MAX: Duration = Duration::from_secs(2);
 
 /// Show, or end, what users without a job have running here
 #[derive(Debug, Args)]
@@ -94,8 +96,9 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     );
     let mut unowned = std::mem::take(&mut snapshot.unowned);
     let mut strays = snapshot.into_strays();
+    let deadline = Instant::now() + DEVICES_SEARCH_MAX;
     for process in strays.iter_mut().chain(&mut unowned) {
-        process.devices = find_refused_devices(process.pid, &allowed);
+        process.devices = find_refused_devices(process.pid, &allowed, deadline);
     }
     if options.json {
         output.json(&serde_json::json!({

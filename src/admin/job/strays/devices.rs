@@ -3,20 +3,27 @@
 use helper::jobs::sources::processes;
 use helper::node::DeviceNode;
 use helper::printable;
-use kernel::proc::{Proc, find_field, read};
+use kernel::proc::{Proc, find_field};
 use kernel::sys::file::{open_beneath, read_file_status};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, SFlag, major, minor};
 use protocol::{DeviceRule, DeviceType};
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::time::Instant;
 
 /// Finds the devices that a process has open and that a closed slice would refuse; `None` if its descriptors cannot be
 /// listed. The device numbers decide. A device is named by its path if that is one of the node's own `/dev`, and else by
-/// its type and numbers: the process may have chosen any other path, also one at which nobody ever answers.
-pub(super) fn find_refused_devices(pid: i32, allowed: &[DeviceRule]) -> Option<Vec<String>> {
+/// its type and numbers: the process may have chosen any other path, also one at which nobody ever answers. After the
+/// deadline a device counts as open without a look at how.
+pub(super) fn find_refused_devices(
+    pid: i32,
+    allowed: &[DeviceRule],
+    deadline: Instant,
+) -> Option<Vec<String>> {
     let dir = Proc::host().dir(pid);
     let links = dir.join("fd");
     let mut names = BTreeSet::new();
@@ -33,11 +40,15 @@ pub(super) fn find_refused_devices(pid: i32, allowed: &[DeviceRule]) -> Option<V
             continue;
         }
         let path = fs::read_link(links.join(fd.to_string())).unwrap_or_default();
-        names.insert(if is_path_of_device(&path, node) {
+        let name = if is_path_of_device(&path, node) {
             printable(&path.to_string_lossy())
         } else {
             format!("{}:{}:{}", node.kind.letter(), node.major, node.minor)
-        });
+        };
+        // Asked last, and once for each device, since the answer may cost much.
+        if !names.contains(&name) && (Instant::now() >= deadline || is_opened(&dir, fd)) {
+            names.insert(name);
+        }
     }
     Some(names.into_iter().collect())
 }
@@ -59,15 +70,23 @@ fn is_path_of_device(path: &Path, node: DeviceNode) -> bool {
     file.is_ok_and(|file| read_node(file.as_fd()) == Some(node))
 }
 
-/// Reads the device of a descriptor of the process with this directory; `None` if it is no device, has been closed, or
-/// is a mere path (`O_PATH`), by which nothing was opened. It opens no device, and queries no file system, which might
-/// hang.
+/// Whether a descriptor is open and no mere path (`O_PATH`), by which nothing was opened. The kernel makes the whole
+/// text for each reader, with a line for each lock that the process holds on the file: ask only of devices.
+fn is_opened(process: &Path, fd: u32) -> bool {
+    // The flags are in the second line.
+    let mut start = [0; 256];
+    let path = process.join("fdinfo").join(fd.to_string());
+    let Ok(length) = File::open(path).and_then(|mut file| file.read(&mut start)) else {
+        return false;
+    };
+    let text = String::from_utf8_lossy(start.get(..length).unwrap_or_default());
+    let flags = find_field(&text, "flags:").and_then(|flags| i32::from_str_radix(flags, 8).ok());
+    flags.is_some_and(|flags| !OFlag::from_bits_truncate(flags).contains(OFlag::O_PATH))
+}
+
+/// Reads the device of a descriptor of the process with this directory; `None` if it is no device, or has been closed.
+/// It opens no device, and queries no file system, which might hang.
 fn read_device(process: &Path, fd: u32) -> Option<DeviceNode> {
-    let info = read(process.join("fdinfo").join(fd.to_string())).ok()?;
-    let flags = i32::from_str_radix(find_field(&info, "flags:")?, 8).ok()?;
-    if OFlag::from_bits_truncate(flags).contains(OFlag::O_PATH) {
-        return None;
-    }
     // A link of procfs leads to the open file itself, by no path.
     let link = process.join("fd").join(fd.to_string());
     let file = open(&link, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
@@ -93,24 +112,59 @@ fn read_node(file: BorrowedFd<'_>) -> Option<DeviceNode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::fcntl::{FcntlArg, fcntl};
+    use std::time::Duration;
+
+    fn find(allowed: &[DeviceRule]) -> Vec<String> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        find_refused_devices(nix::unistd::getpid().as_raw(), allowed, deadline).unwrap()
+    }
 
     #[test]
     fn device_of_open_descriptor_is_found() {
         let file = std::fs::File::open("/dev/zero").unwrap();
-        let pid = nix::unistd::getpid().as_raw();
         let zero = "/dev/zero".to_owned();
-        assert!(find_refused_devices(pid, &[]).unwrap().contains(&zero));
+        assert!(find(&[]).contains(&zero));
         let rule: DeviceRule = "c:1:-1:r".parse().unwrap();
-        assert!(!find_refused_devices(pid, &[rule]).unwrap().contains(&zero));
+        assert!(!find(&[rule]).contains(&zero));
         drop(file);
+    }
+
+    /// The kernel prints each lock of a process for each descriptor of the file.
+    #[test]
+    fn locks_of_files_cost_nothing() {
+        let file = tempfile_with_locks(2000);
+        let copies: Vec<_> = (0..200).map(|_| file.try_clone().unwrap()).collect();
+        let begin = Instant::now();
+        find(&[]);
+        let took = begin.elapsed();
+        assert!(took < Duration::from_millis(500), "{took:?}");
+        drop(copies);
+    }
+
+    fn tempfile_with_locks(count: i64) -> fs::File {
+        let path = std::env::temp_dir().join(format!("locks-{}", nix::unistd::getpid()));
+        let file = fs::File::create(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        for place in 0..count {
+            // Locks of bytes side by side would become one.
+            let lock = libc::flock {
+                l_type: i16::try_from(libc::F_WRLCK).unwrap(),
+                l_whence: i16::try_from(libc::SEEK_SET).unwrap(),
+                l_start: 2 * place,
+                l_len: 1,
+                l_pid: 0,
+            };
+            fcntl(&file, FcntlArg::F_SETLK(&lock)).unwrap();
+        }
+        file
     }
 
     /// A descriptor that was opened as a path opens no device, whatever it was given.
     #[test]
     fn path_descriptor_is_no_open_device() {
-        let pid = nix::unistd::getpid().as_raw();
         // No other test of this process opens it.
-        let find = || find_refused_devices(pid, &[]).unwrap();
+        let find = || find(&[]);
         let path = open("/dev/full", OFlag::O_PATH, Mode::empty()).unwrap();
         assert!(!find().contains(&"/dev/full".to_owned()));
         drop(path);
