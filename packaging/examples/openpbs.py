@@ -78,26 +78,38 @@ def move(pid, owner=None):
         try:
             read("status", "PPid:")
         except OSError:
-            put_back(pid)
-            raise OSError("process %d has ended" % pid)
+            raise OSError("process %d has ended%s" % (pid, put_back(pid)))
     finally:
         os.close(process)
 
 
 def put_back(pid):
-    """Moves a process that has got the number meanwhile back to the cgroup of its parent, in which it was born."""
+    """Moves a process of somebody else that has got the number meanwhile to the cgroup of its parent.
+
+    It may be of this very job, where a process of the job's user therefore stays, with the job's limits. If the parent
+    has ended, process 1 stands for it, whose cgroup has no limits: the process stays, too. Returns what to say.
+    """
     def read(pid, file, start):
         with open("/proc/%s/%s" % (pid, file)) as opened:
             return [line[len(start):].strip() for line in opened if line.startswith(start)][0]
 
     try:
-        if read(pid, "cgroup", "0::") == "%s/%s" % (JOBS, name):
-            cgroup = read(read(pid, "status", "PPid:"), "cgroup", "0::")
+        if read(pid, "cgroup", "0::") != "%s/%s" % (JOBS, name):
+            return ""
+        if str(pwd.getpwnam(str(job.euser)).pw_uid) in read(pid, "status", "Uid:").split():
+            return ""
+        parent = read(pid, "status", "PPid:")
+        if int(parent) > 1:
+            cgroup = read(parent, "cgroup", "0::")
             with open("/sys/fs/cgroup%s/cgroup.procs" % cgroup, "w") as opened:
                 opened.write("%d" % pid)
-    except OSError:
-        # Nobody has the number.
+            return ""
+    except (FileNotFoundError, ProcessLookupError):
+        # The process or its parent has ended.
         pass
+    except OSError as error:
+        return ", another has its number and stays in the job: %s" % error
+    return ", another may have its number and stay in the job"
 
 
 def end():

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::{ALICE, Cgroup, Node, Outcome, Process, ROOT, eventually, on_node};
+use crate::support::{ALICE, BOB, Cgroup, Node, Outcome, Process, ROOT, eventually, on_node};
 
 const RECORD: &str = "/run/job-adopt/jobs/1001/77.json";
 const NOTE: &str = "/run/job-adopt/jobs/1001/77.ended";
@@ -621,7 +621,18 @@ def swap(pid):
     os.waitpid(pid, 0)
     with open("/proc/sys/kernel/ns_last_pid", "w") as last:
         last.write("%d" % (pid - 1))
-    assert os.fork() or sleep(1002)
+    orphan = int(os.environ.get("ORPHAN", "0"))
+    if not orphan:
+        assert os.fork() or sleep(1002)
+    else:
+        parent = os.fork()
+        if not parent:
+            with open("/proc/sys/kernel/ns_last_pid", "w") as last:
+                last.write("%d" % (pid - 1))
+            os._exit(0) if os.fork() else sleep(orphan)
+        os.waitpid(parent, 0)
+        while "\nUid:\t%d\t" % orphan not in open("/proc/%d/status" % pid).read():
+            pass
     assert os.path.exists("/proc/%d" % pid), "another process took the number"
 
 def sleep(uid):
@@ -645,6 +656,12 @@ os.kill(victim, 9)
             .says("rejected")
             .says("has ended")
             .omits(&format!("{jobs}/77.server"));
+        // Process 1 is the parent of an orphan, and has no limits. What is left in the job is ended with it.
+        for uid in [ALICE.uid, BOB.uid] {
+            let orphan = format!("ORPHAN={uid} EVENT=3 python3 -I /tmp/race.py");
+            let stays = format!("{jobs}/77.server");
+            node.sh(&orphan).ok().says("rejected").says(&stays);
+        }
         node.sh(&format!("EVENT=4 python3 -I -c \"{OPENPBS_START}\""))
             .ok()
             .says("accepted");
