@@ -26,7 +26,7 @@ const JOB_CGROUPS_MAX: usize = 256;
 /// Mounts of cgroup version 2: unified and hybrid.
 const CGROUP_MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 /// Controllers in whose hierarchies of cgroup v1 Slurm has cgroups of its own for jobs (`src/plugins/cgroup/v1` of Slurm
-/// 22.05 to 25.11). In the others, and in systemd's `name=systemd`, only others make any.
+/// 22.05). In the others, and in systemd's `name=systemd`, only others make any.
 const V1_CONTROLLERS: [&str; 5] = ["freezer", "cpuset", "memory", "devices", "cpuacct"];
 /// Mode bits that let others than the owner write a directory.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -414,7 +414,7 @@ mod tests {
                 if hierarchy == "freezer" {
                     let dir = format!("sys/fs/cgroup/freezer{FORGED}");
                     for made in Path::new(&dir).ancestors().skip(1).take(2) {
-                        chown(&scratch.path().join(made), Some(8), None).unwrap();
+                        chown(scratch.path().join(made), Some(8), None).unwrap();
                     }
                 }
                 assert_eq!(find(&tree, "7", None), expected, "{hierarchy:?}, {uids:?}");

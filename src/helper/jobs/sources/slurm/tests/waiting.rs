@@ -217,10 +217,10 @@ fn daemon_with_full_queue_of_another_users_job_delays_no_login_to_the_deadline()
     bench
         .scratch
         .file("proc/70/cmdline", "slurmstepd: [3.extern]\0");
-    let path = "/slurm_n1/uid_6/job_3/step_extern";
-    let cgroup = format!("2:freezer:{path}\n0::/\n");
-    bench.scratch.file("proc/70/cgroup", &cgroup);
-    bench.scratch.dir(&format!("sys/fs/cgroup/freezer{path}"));
+    let cgroup = "/slurm_n1/uid_6/job_3/step_extern";
+    let line = format!("2:freezer:{cgroup}\n0::/\n");
+    bench.scratch.file("proc/70/cgroup", &line);
+    bench.scratch.dir(&format!("sys/fs/cgroup/freezer{cgroup}"));
     let report = bench.report();
     assert_eq!(bench.clock.elapsed(), QUERY_TIMEOUT);
     assert_eq!((ids(&report), report.silent.len()), (vec!["4"], 0));
