@@ -16,7 +16,7 @@ use super::threaded_modules::judge_threaded_modules;
 use helper::JobEnvironment;
 use helper::stack::{
     Barrier, Entry, FileLine, Group, LineFault, Rejection, StackFinding, find_barrier,
-    is_missing_module, judge_stack, read_entries, service_dirs,
+    find_jump_past_end, is_missing_module, judge_stack, read_entries, service_dirs,
 };
 use module::Settings;
 use protocol::SessionLine;
@@ -66,6 +66,8 @@ pub(super) struct StackFacts<'a> {
     missing_modules: Vec<MissingModule<'a>>,
     /// The account and the session line because of which nobody gets in.
     barriers: Vec<(Check, FileLine, Barrier)>,
+    /// The account and the session line whose jump refuses some logins, where others get in.
+    jumps_past_end: Vec<(Check, FileLine)>,
     /// Modules of others by which no login joins private files.
     threaded_modules: Vec<Finding>,
 }
@@ -155,6 +157,38 @@ fn judge_barrier((check, place, barrier): &(Check, FileLine, Barrier)) -> Findin
     Finding::error(*check, place, text, remedy)
 }
 
+/// Finds the lines whose jump refuses the logins that take it, although others get in; none in the folder of a test, which
+/// has no modules.
+fn find_jumps_past_end(
+    site: &Site,
+    barriers: &[(Check, FileLine, Barrier)],
+) -> Vec<(Check, FileLine)> {
+    if !site.is_here() {
+        return Vec::new();
+    }
+    [
+        (Check::PamAccount, Group::Account),
+        (Check::PamSession, Group::Session),
+    ]
+    .into_iter()
+    .filter(|(check, _)| !barriers.iter().any(|(other, ..)| other == check))
+    .filter_map(|(check, group)| {
+        let place = find_jump_past_end(&site.root, &site.service, group)?;
+        Some((check, place))
+    })
+    .collect()
+}
+
+/// Reports a line whose jump refuses the logins that take it.
+fn judge_jump_past_end((check, place): &(Check, FileLine)) -> Finding {
+    let text = format!(
+        "{}, so libpam refuses a login that reaches this line if its module succeeds, root's too",
+        Barrier::JumpPastEnd
+    );
+    let remedy = format!("{place}: lower the number of its jump");
+    Finding::warning(*check, place, text, remedy)
+}
+
 /// Another service, and its file.
 #[derive(Debug)]
 struct OtherService {
@@ -177,6 +211,7 @@ impl<'a> StackFacts<'a> {
             .collect();
         let session_line = judge_stack(&site.root, &site.service, Group::Session);
         let auth_line = judge_stack(&site.root, &site.service, Group::Auth);
+        let barriers = find_barriers(site);
         Self {
             service: &site.service,
             account: &site.account,
@@ -198,7 +233,8 @@ impl<'a> StackFacts<'a> {
             own_lines,
             aliases: find_aliases(site),
             missing_modules: find_missing_modules(site),
-            barriers: find_barriers(site),
+            jumps_past_end: find_jumps_past_end(site, &barriers),
+            barriers,
             threaded_modules: judge_threaded_modules(site),
         }
     }
@@ -222,6 +258,7 @@ impl<'a> StackFacts<'a> {
         findings.extend(self.judge_second_lines());
         findings.extend(self.judge_differing_lines());
         findings.extend(self.barriers.iter().map(judge_barrier));
+        findings.extend(self.jumps_past_end.iter().map(judge_jump_past_end));
         let is_barrier = |missing: &&MissingModule<'_>| {
             let place = &missing.entry.place;
             self.barriers.iter().any(|(_, barrier, _)| barrier == place)
@@ -713,6 +750,7 @@ mod tests {
             auth_skip: Skip::default(),
             missing_modules: Vec::new(),
             barriers: Vec::new(),
+            jumps_past_end: Vec::new(),
             threaded_modules: Vec::new(),
             has_slurm_profile: false,
             is_set_up: true,

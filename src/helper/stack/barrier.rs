@@ -47,19 +47,41 @@ pub enum Barrier {
 
 /// Finds the line of a service because of which no login succeeds, in the service files below `root`; `None` if one may
 /// succeed, or if that cannot be told: libpam rejects a line, or the stack cannot be read or has too many paths. Modules
-/// of others may return anything, but for those of which it is known. A line that jumps past the end where its module
-/// succeeds counts, since that is what users' logins meet.
+/// of others may return anything, but for those of which it is known.
 pub fn find_barrier(root: &Path, service: &str, group: Group) -> Option<(FileLine, Barrier)> {
-    let files = Files::new(root, None);
-    let reading = Reading::possible(root).first().copied()?;
-    let file = service.rsplit('/').next().unwrap_or_default();
-    let file = file.to_ascii_lowercase();
-    let stack = flatten(&files, &file, group, reading).ok()?;
+    let stack = read_stack(root, service, group)?;
     if stack.entries.is_empty() && stack.rejected.is_none() {
-        let file = root.join(SITE_DIR).join(file);
+        let file = root.join(SITE_DIR).join(file_name(service));
         return Some((FileLine { file, line: 1 }, Barrier::NoLines));
     }
     find_in_stack(root, &stack, group)
+}
+
+/// Finds the first line of a service that jumps past the end of its stack or substack if its module succeeds, in the
+/// service files below `root`. Logins that take the jump are refused; others may succeed, as [`find_barrier`] tells.
+pub fn find_jump_past_end(root: &Path, service: &str, group: Group) -> Option<FileLine> {
+    let stack = read_stack(root, service, group)?;
+    if stack.rejected.is_some() {
+        return None;
+    }
+    let entries = &stack.entries;
+    let is_jump =
+        |index: &usize| judge_line(root, entries, *index, group) == Some(Barrier::JumpPastEnd);
+    let index = (0..entries.len()).find(is_jump)?;
+    Some(entries.get(index)?.place.clone())
+}
+
+/// Reads the stack of a service; `None` if it cannot be read.
+fn read_stack(root: &Path, service: &str, group: Group) -> Option<FlatStack> {
+    let files = Files::new(root, None);
+    let reading = Reading::possible(root).first().copied()?;
+    flatten(&files, &file_name(service), group, reading).ok()
+}
+
+/// The name under which libpam looks for the file of a service.
+fn file_name(service: &str) -> String {
+    let name = service.rsplit('/').next().unwrap_or_default();
+    name.to_ascii_lowercase()
 }
 
 /// Finds the line of a stack because of which no login succeeds: one could, if that line let it in at once. Of several the
@@ -69,16 +91,14 @@ fn find_in_stack(root: &Path, stack: &FlatStack, group: Group) -> Option<(FileLi
     if stack.rejected.is_some() {
         return None;
     }
+    if may_succeed(root, entries, group)? {
+        return None;
+    }
     let mut suspects = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
         if let Some(barrier) = judge_line(root, entries, index, group) {
             suspects.push((index, entry, barrier));
         }
-    }
-    if may_succeed(root, entries, group)? {
-        suspects.retain(|(.., barrier)| *barrier == Barrier::JumpPastEnd);
-        let (_, entry, barrier) = suspects.into_iter().next()?;
-        return Some((entry.place.clone(), barrier));
     }
     suspects.sort_by_key(|(.., barrier)| *barrier == Barrier::Denies);
     let is_cause = |index: usize| {
@@ -98,7 +118,8 @@ fn find_in_stack(root: &Path, stack: &FlatStack, group: Group) -> Option<(FileLi
     })
 }
 
-/// Finds why a line may keep everybody out by itself; `None` if it may let logins pass.
+/// Finds why a line may keep everybody out by itself; `None` if it may let logins pass. A jump past the end where its
+/// module succeeds counts: that is what users' logins meet.
 fn judge_line(root: &Path, stack: &[Entry], index: usize, group: Group) -> Option<Barrier> {
     let entry = stack.get(index)?;
     let outcomes = list_outcomes(root, entry, group);

@@ -25,7 +25,7 @@ mod statement;
 mod tests;
 mod walk;
 
-pub use barrier::{Barrier, find_barrier};
+pub use barrier::{Barrier, find_barrier, find_jump_past_end};
 pub use compare::{ComparedLine, Comparison, Side, Step, compare_stacks, jump_targets};
 pub use control::ModuleReturn;
 pub use dirs::service_dirs;
