@@ -131,7 +131,7 @@ fn account_names_the_line_that_not_every_libpam_reads_alike() {
             (long, "sshd:4 has 1024 bytes"),
             (
                 format!("{other}\r\n{OURS}"),
-                "sshd:4 has the character U+000D",
+                "sshd:4 has a carriage return (U+000D)",
             ),
             (
                 format!("{OURS}session required /no/pam_job_adopt.so\n"),
