@@ -99,3 +99,51 @@ fn nologin_lets_our_lines_go_before_the_profile_is_back() {
             .says("no other line keeps users without a job out");
     });
 }
+
+/// The undo of a try takes our lines out as well, whatever else `disable` is asked for.
+#[test]
+fn disable_during_a_try_refuses_before_it_takes_the_try_back() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_profile(node);
+        node.sh("pam-auth-update --disable slurm-adopt").ok();
+        let enable_try = ["enable", "--try", "5m", "--without-job", "carol", "alice"];
+        node.job_adopt(&enable_try).exits(0);
+        let stack = node.read("/etc/pam.d/sshd");
+        let everybody = [ALICE, CAROL, ROOT];
+        for words in [
+            &["disable"][..],
+            &["disable", "--only", "pam"],
+            &["disable", "--only", "slices"],
+            &["disable", "--service", "cron"],
+            &["disable", "--dry-run"],
+            &["disable", "--dry-run", "--only", "slices"],
+        ] {
+            node.job_adopt(words)
+                .exits(3)
+                .says("nothing keeps users without a job out: run pam-auth-update --enable slurm-adopt, and then this")
+                .omits("disabled");
+            assert_eq!(node.read("/etc/pam.d/sshd"), stack, "{words:?}");
+            assert_eq!(admitted(node, &everybody), ["alice", "root"], "{words:?}");
+        }
+        // The try goes on.
+        node.job_adopt(&["enable", "--keep"]).exits(0);
+        assert_eq!(node.read("/etc/pam.d/sshd"), stack);
+        node.sh("pam-auth-update --enable slurm-adopt").ok();
+        node.job_adopt(&["disable"]).exits(0).says("disabled");
+        assert_eq!(admitted(node, &everybody), ["alice", "root"]);
+        // Nothing else keeps carol out after the way back of a try, which is as the node was.
+        node.sh("pam-auth-update --disable slurm-adopt").ok();
+        node.job_adopt(&enable_try).exits(0);
+        node.job_adopt(&["enable", "--undo"])
+            .exits(0)
+            .says("nothing keeps users without a job out now: pam-auth-update --enable slurm-adopt")
+            .says("taken back: the node is as it was");
+        // With the profile on, the try goes back in disable.
+        node.job_adopt(&enable_try).exits(0);
+        node.sh("pam-auth-update --enable slurm-adopt").ok();
+        node.job_adopt(&["disable"]).exits(0).says("disabled");
+        assert_eq!(admitted(node, &everybody), ["alice", "root"]);
+        assert!(!node.read("/etc/pam.d/sshd").contains("pam_job_adopt"));
+    });
+}

@@ -46,12 +46,13 @@ pub(crate) struct Options {
 
 /// Runs `disable`: takes the set-up back. A trial, or a change that was interrupted, is taken back first.
 /// Returns [`EXIT_FINDINGS`] if lines of ours stay, or if nothing keeps users without a job out; a dry run changes
-/// nothing, and returns [`EXIT_FINE`] in any case.
+/// nothing, returns [`EXIT_FINE`], and is refused where the call without it would be before it changes anything.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let root = options.place.root.as_path();
     if options.place.dry_run {
         if let Some(pending) = Pending::read(root)? {
             output.warn(pending.describe());
+            require_door_after_undo(&pending, options, output)?;
         }
         let plan = NodePlan::new(options, output)?;
         plan.describe(output)?;
@@ -64,6 +65,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let pending = Pending::read(root)?;
     if let Some(pending) = &pending {
         output.warn(pending.describe());
+        require_door_after_undo(pending, options, output)?;
         pending.undo_files_and_slices(output)?;
     }
     let plan = NodePlan::new(options, output)?;
@@ -252,6 +254,30 @@ fn require_door(
         Door::Shut(None) | Door::Open => {}
     }
     Ok(())
+}
+
+/// Requires a door, as [`require_door`] does, before our lines go with the undo of a pending change: those of the service
+/// all go, and those of another service, or if the options leave the stack out, as far as that change brought them. The
+/// undo of an interrupted `disable` brings lines back, and the plan behind it judges these.
+fn require_door_after_undo(
+    pending: &Pending,
+    options: &Options,
+    output: &mut Output<'_>,
+) -> Result<(), Error> {
+    if !pending.is_of_enable() {
+        return Ok(());
+    }
+    let planned = if options.place.has(Part::Pam) && pending.is_of_service(&options.service) {
+        let stack = Stack::read(&options.place.root, &options.service)?;
+        let restored = stack.without_our_lines()?;
+        Some((stack, restored)).filter(|(stack, restored)| restored.text != stack.text)
+    } else {
+        pending.read_undone_stack()?
+    };
+    match planned {
+        Some((stack, restored)) => require_door(&stack, &restored, output),
+        None => Ok(()),
+    }
 }
 
 /// Finds the other services with lines of ours in their own files, in order. Files that services include are left out

@@ -620,6 +620,7 @@ fn undo(pending: Option<Pending>, root: &Path, output: &mut Output<'_>) -> Resul
     if systemd::reads(root) {
         report_opened(&open_slices(output), output)?;
     }
+    pending.warn_if_profile_off(output);
     writeln!(output.out, "{}", undone.describe())?;
     Ok(if undone.is_changed || undone.is_open {
         EXIT_FINDINGS

@@ -6,7 +6,7 @@ use super::{
 use crate::disk;
 use crate::error::Error;
 use crate::node::file_change::{Content, FileChange, at, require_inside};
-use crate::node::pam::Stack;
+use crate::node::pam::{Restored, Stack};
 use crate::node::part::Part;
 use crate::node::slice_opening::{open_slices, report_opened};
 use crate::output::Output;
@@ -89,6 +89,17 @@ impl JournalFile {
             .parent()
             .filter(|folder| !self.has_copy && is_slice_folder(folder))
     }
+}
+
+/// A file of a change that is not as it was before.
+struct ChangedFile {
+    path: PathBuf,
+    /// What it was before; `None` if there was no file.
+    copy: Option<Content>,
+    /// Whether somebody else has edited it since.
+    is_edited: bool,
+    /// Whether it is the PAM stack with what `enable` wrote.
+    is_enabled_stack: bool,
 }
 
 /// Hashes a content, to see edits. Another build may hash otherwise; it then takes the file for an edited one.
@@ -182,6 +193,27 @@ impl Pending {
     /// Whether the change is made as a whole, and waits for `--keep`.
     pub(in crate::node) fn is_trial(&self) -> bool {
         self.journal.state == State::Trying
+    }
+
+    /// Whether `enable` made the change.
+    pub(in crate::node) fn is_of_enable(&self) -> bool {
+        self.journal.command == Command::Enable
+    }
+
+    /// Whether the change may have the stack of this service, whose name libpam takes in lower case.
+    pub(in crate::node) fn is_of_service(&self, service: &str) -> bool {
+        self.journal.service.eq_ignore_ascii_case(service)
+    }
+
+    /// Warns if a profile is off that would keep users without a job out of the service, and nothing else does
+    /// ([`Stack::warn_if_profile_off`]).
+    pub(in crate::node) fn warn_if_profile_off(&self, output: &mut Output<'_>) {
+        let result = Stack::read(&self.root, &self.journal.service)
+            .and_then(|stack| stack.warn_if_profile_off(output));
+        // The change is over in any case.
+        if let Err(error) = result {
+            output.warn(error);
+        }
     }
 
     /// Says which change is not over, and what becomes of it in a call that changes more.
@@ -393,6 +425,51 @@ impl Pending {
         self.journal.command == Command::Enable && parts.any(|part| part == Part::Slices)
     }
 
+    /// Reads a file of the change as its undo finds it; `None` if it is as it was before. It fails with
+    /// [`Error::Failed`] if it cannot be read.
+    fn read_changed(&self, file: &JournalFile) -> Result<Option<ChangedFile>, Error> {
+        let path = at(&self.root, &file.path);
+        let current = Content::read(&path)?;
+        let copy = if file.has_copy {
+            Content::read(&copy_path(&path))?
+        } else {
+            None
+        };
+        // Without its copy the file is back: the copy was renamed. If it is as before, it was not changed yet.
+        if file.has_copy && copy.is_none() || current == copy {
+            return Ok(None);
+        }
+        let is_edited = current.as_ref().map(hash) != file.new_hash;
+        let is_stack = file.part == Part::Pam && self.journal.command == Command::Enable;
+        Ok(Some(ChangedFile {
+            path,
+            // A file that somebody has removed comes back.
+            is_edited: is_edited && current.is_some(),
+            is_enabled_stack: is_stack && current.is_some(),
+            copy,
+        }))
+    }
+
+    /// Reads the stack that [`Pending::undo_files`] would take our lines out of, and plans its text then. `None` if the
+    /// undo leaves the stack as it is, or has lines of ours come back, as after `disable`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if a file cannot be read.
+    pub(in crate::node) fn read_undone_stack(
+        &self,
+    ) -> Result<Option<(Stack<'_>, Restored)>, Error> {
+        for file in &self.journal.files {
+            if let Some(changed) = self
+                .read_changed(file)?
+                .filter(|changed| changed.is_enabled_stack)
+            {
+                return self.plan_stack(&changed).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
     /// Brings one file back to what it was before the change. A file that was edited since the change stays
     /// and is reported in `undone`; a PAM stack that `enable` changed is left to [`Pending::restore_stack`]. It fails
     /// with [`Error::Failed`] if the file cannot be read or brought back, or if our module, which the old stack calls,
@@ -403,27 +480,20 @@ impl Pending {
         undone: &mut Undone,
         output: &mut Output<'_>,
     ) -> Result<(), Error> {
-        let path = at(&self.root, &file.path);
-        let current = Content::read(&path)?;
-        // What it was before: `None` if there was no file. A copy may then be left by an earlier change.
-        let copy = if file.has_copy {
-            Content::read(&copy_path(&path))?
-        } else {
-            None
-        };
-        // Without its copy the file is back: the copy was renamed. If it is as before, it was not changed yet.
-        if file.has_copy && copy.is_none() || current == copy {
+        let Some(changed) = self.read_changed(file)? else {
             return Ok(());
+        };
+        undone.is_changed |= changed.is_edited;
+        if changed.is_enabled_stack {
+            return self.restore_stack(&changed, undone, output);
         }
-        // A file that somebody has removed comes back.
-        let is_edited = current.as_ref().map(hash) != file.new_hash;
-        if is_edited && current.is_some() {
-            undone.is_changed = true;
-        }
-        if file.part == Part::Pam && current.is_some() && self.journal.command == Command::Enable {
-            return self.restore_stack(is_edited, copy.as_ref(), undone, output);
-        }
-        if is_edited && current.is_some() {
+        let ChangedFile {
+            path,
+            copy,
+            is_edited,
+            ..
+        } = changed;
+        if is_edited {
             output.warn(format_args!(
                 "{}: was edited meanwhile, and stays",
                 path.display()
@@ -442,29 +512,35 @@ impl Pending {
         }
     }
 
-    /// Brings the stack back to what it was before `enable`; `copy` is that content, or `None` if the site had no
-    /// file. If the module of a line that ours replaced is gone, all these lines stay commented out. Of a stack that
-    /// was edited meanwhile only our lines go. `undone` gets what is not as it was.
-    fn restore_stack(
-        &self,
-        is_edited: bool,
-        copy: Option<&Content>,
-        undone: &mut Undone,
-        output: &mut Output<'_>,
-    ) -> Result<(), Error> {
+    /// Plans the text that the undo gives a stack. Of one that was edited meanwhile only our lines go; else it is what it
+    /// was before `enable`. It fails with [`Error::Failed`] for a stack that cannot be read.
+    fn plan_stack(&self, changed: &ChangedFile) -> Result<(Stack<'_>, Restored), Error> {
         let stack = Stack::read(&self.root, &self.journal.service)?;
-        let path = &stack.path;
-        let before = match copy {
+        let before = match &changed.copy {
             Some(Content::Text(text)) => Some(text),
             // There was none in the site's folder: without ours, libpam reads the distribution's again.
             _ => stack.vendor_text.as_ref(),
         };
         let restored = match before {
-            Some(text) if !is_edited => stack.restore(text)?,
+            Some(text) if !changed.is_edited => stack.restore(text)?,
             _ => stack.without_our_lines()?,
         };
+        Ok((stack, restored))
+    }
+
+    /// Brings the stack back to what it was before `enable`. If the module of a line that ours replaced is gone, all
+    /// these lines stay commented out. Of a stack that was edited meanwhile only our lines go. `undone` gets what is
+    /// not as it was.
+    fn restore_stack(
+        &self,
+        changed: &ChangedFile,
+        undone: &mut Undone,
+        output: &mut Output<'_>,
+    ) -> Result<(), Error> {
+        let (stack, restored) = self.plan_stack(changed)?;
+        let path = &stack.path;
         restored.warn(path, output);
-        if is_edited {
+        if changed.is_edited {
             output.warn(format_args!(
                 "{}: was edited meanwhile: our lines are taken out, and the edit stays",
                 path.display()
@@ -474,7 +550,7 @@ impl Pending {
             // The copy has the lines that must not come back.
             undone.is_changed = true;
             stack.write(&restored.text)?;
-        } else if copy.is_some() {
+        } else if changed.copy.is_some() {
             rename_copy(path)?;
         } else {
             disk::remove_file(path)

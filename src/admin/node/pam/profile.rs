@@ -6,6 +6,7 @@
 use super::stack::Stack;
 use crate::check::other_modules::RIVAL_MODULES;
 use crate::error::Error;
+use crate::output::Output;
 use helper::stack::{Group, is_missing_module};
 use std::fs;
 use std::path::Path;
@@ -49,6 +50,28 @@ impl Stack<'_> {
             return Ok(Door::Shut(profile));
         }
         Ok(profile.map_or(Door::Open, Door::ProfileOff))
+    }
+
+    /// Warns if a profile is off and nothing else keeps users without a job out, or only the file of pam_nologin does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a stack that cannot be read.
+    pub(in crate::node) fn warn_if_profile_off(
+        &self,
+        output: &mut Output<'_>,
+    ) -> Result<(), Error> {
+        match self.find_door(&self.text)? {
+            Door::ProfileOff(profile) => output.warn(format_args!(
+                "warning: nothing keeps users without a job out now: pam-auth-update --enable {profile}"
+            )),
+            Door::Shut(Some(profile)) => output.warn(format_args!(
+                "warning: only nologin keeps users without a job out now: pam-auth-update --enable {profile} before \
+                 you remove it"
+            )),
+            Door::Judged | Door::Shut(None) | Door::Open => {}
+        }
+        Ok(())
     }
 }
 
