@@ -219,9 +219,10 @@ impl Facts<'_> {
                     if info.is_user_manager(person.uid) {
                         placed.managers.insert(info.process.pid);
                     }
-                    if !self.registered.has_path(info.path())
-                        && examined.insert((info.path(), person.uid))
-                    {
+                    // Who has a job is spared anyway, and one whose record is broken counts as such.
+                    let is_spared = self.registered.owners.contains(&person.uid)
+                        || self.registered.has_path(info.path());
+                    if !is_spared && examined.insert((info.path(), person.uid)) {
                         let job = find_unrecorded_job(info.path(), person.uid, self.registry);
                         placed.unrecorded.extend(job);
                     }
