@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use crate::support::{ALICE, Node, Outcome, eventually, on_node};
+use crate::support::{ALICE, CAROL, Node, Outcome, ROOT, eventually, on_node};
+use crate::switch::admitted;
 
 fn check(node: &Node, options: &[&str]) -> Outcome {
     node.job_adopt(&[&["check"], options].concat())
@@ -149,6 +150,35 @@ fn missing_folder_of_an_sshd_that_did_not_start_is_no_error() {
         let outcome = check(node, &["--verbose"]).omits("sshd -T fails");
         outcome.says("fine sshd-pam ");
         node.sh("test ! -e /run/sshd").ok();
+    });
+}
+
+/// A jump past the end refuses only those who take it.
+#[test]
+fn jump_past_the_end_is_an_error_exactly_if_nobody_gets_in() {
+    on_node(|node| {
+        let _sshd = node.sshd();
+        let _jobs = [
+            node.job(ALICE, "4242").start(),
+            node.job(CAROL, "4343").start(),
+        ];
+        let good = node.read("/etc/pam.d/sshd");
+        for (line, admits, expected) in [
+            (
+                "[success=1 default=ignore] pam_succeed_if.so quiet user = carol",
+                &["alice", "root"][..],
+                "warning pam-account",
+            ),
+            (
+                "[success=1 default=bad] pam_permit.so",
+                &[],
+                "error pam-account",
+            ),
+        ] {
+            node.write("/etc/pam.d/sshd", &format!("{good}account {line}\n"));
+            assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), admits, "{line}");
+            assert_eq!(findings(node), [expected], "{line}");
+        }
     });
 }
 
