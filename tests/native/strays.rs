@@ -129,6 +129,11 @@ fn only_users_without_job_have_strays() {
         node.job_adopt(&["strays", "--kill"]).ok();
         assert!(spared[0].runs(), "a broken record may stand for a job");
         node.sh(&format!("rm {}", job.record_path())).ok();
+        node.job_adopt(&["strays", "--kill"])
+            .exits(3)
+            .says("registered as job 4242");
+        assert!(spared[0].runs(), "its record may be in another registry");
+        job.unstamp();
         node.job_adopt(&["strays", "--kill"]).ok();
         eventually("alice's has ended", || !spared[0].runs());
         assert!(spared[1..].iter().all(Process::runs));
