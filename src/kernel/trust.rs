@@ -49,7 +49,7 @@ impl Trust {
         }
     }
 
-    /// Requires that root owns everything that the first process has at [`NODE_ROOT`]: the node's own files, also for a
+    /// Requires that root owns everything that the first process has at `/proc/1/root`: the node's own files, also for a
     /// process in other mounts.
     pub fn node() -> Self {
         Self {

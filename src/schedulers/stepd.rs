@@ -139,7 +139,7 @@ impl Release {
     pub const V23_11: Self = Self(40 << 8);
     /// Slurm 24.11.
     pub const V24_11: Self = Self(42 << 8);
-    /// Slurm 25.11, the first one with [`REQUEST_GET_NS_FDS`].
+    /// Slurm 25.11, the first one with `REQUEST_GET_NS_FDS`.
     pub const V25_11: Self = Self(44 << 8);
     /// Slurm 26.05.
     pub const V26_05: Self = Self(45 << 8);
