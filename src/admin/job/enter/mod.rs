@@ -62,8 +62,8 @@ pub(crate) fn execute(
     output: &mut Output<'_>,
 ) -> Result<u8, Error> {
     match enter(options, caller, output) {
-        Err(error @ Error::Failed(_)) => {
-            output.warn(error);
+        Err(error @ (Error::Failed(_) | Error::Several { .. })) => {
+            output.fail(&error);
             Ok(EXIT_NOT_STARTED)
         }
         result => result,
