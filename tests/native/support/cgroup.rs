@@ -175,8 +175,7 @@ impl Cgroup {
     /// Sends SIGKILL to every process. `cgroup.kill` skips a process whose first thread has ended.
     fn kill_processes(&self) {
         let _ = fs::write(self.dir().join("cgroup.kill"), "1");
-        let procs = fs::read_to_string(self.dir().join("cgroup.procs")).unwrap_or_default();
-        for pid in procs.lines().filter_map(|line| line.parse().ok()) {
+        for pid in self.pids_or_empty() {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }
@@ -190,9 +189,11 @@ impl Cgroup {
     }
 }
 
-/// Parses the contents of `cgroup.procs`.
+/// Parses the contents of `cgroup.procs`. A process that is reaped while the kernel prints its line is 0 there, which
+/// kill(2) takes for the caller's own process group.
 fn parse_pids(procs: &str) -> Vec<i32> {
-    procs.lines().map(|line| line.parse().unwrap()).collect()
+    let pids = procs.lines().map(|line| line.parse().unwrap());
+    pids.filter(|pid| *pid != 0).collect()
 }
 
 /// Nested cgroups whose path is longer than the kernel reports: it truncates the path, or (before
