@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::{ALICE, BOB, Cgroup, Node, Outcome, Process, ROOT, eventually, on_node};
+use crate::support::{ALICE, Cgroup, Node, Outcome, Process, ROOT, eventually, on_node};
 
 const RECORD: &str = "/run/job-adopt/jobs/1001/77.json";
 const NOTE: &str = "/run/job-adopt/jobs/1001/77.ended";
