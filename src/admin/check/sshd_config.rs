@@ -169,8 +169,8 @@ fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Splits a line into its key, in lower case, and its values, which blanks or "=" separate; `None` for a comment
-/// and an empty line.
+/// Splits a line into its key, in lower case, and its values; `None` for a comment and an empty line. Between both are
+/// blanks or one "=".
 fn split_line(line: &str) -> Option<(String, Vec<String>)> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
@@ -180,12 +180,57 @@ fn split_line(line: &str) -> Option<(String, Vec<String>)> {
         .find(|c: char| c.is_whitespace() || c == '=')
         .unwrap_or(line.len());
     let (key, rest) = line.split_at(end);
-    let values = rest
-        .split(|c: char| c.is_whitespace() || c == '=')
-        .filter(|word| !word.is_empty())
-        .map(|word| word.trim_matches('"').to_owned())
-        .collect();
-    Some((key.to_ascii_lowercase(), values))
+    let rest = rest.trim_start();
+    let values = rest.strip_prefix('=').unwrap_or(rest);
+    Some((
+        key.trim_matches('"').to_ascii_lowercase(),
+        split_values(values),
+    ))
+}
+
+/// Splits values as OpenSSH does from 8.7 on (`argv_split` of `misc.c`): quotes keep blanks together, and a word that begins
+/// with `#` outside of quotes begins a comment. Earlier releases refuse a line with such a comment.
+fn split_values(text: &str) -> Vec<String> {
+    const BLANKS: [char; 2] = [' ', '\t'];
+    let mut values = Vec::new();
+    let mut rest = text.trim_start_matches(BLANKS);
+    while !rest.is_empty() && !rest.starts_with('#') {
+        let (value, tail) = take_value(rest);
+        values.push(value);
+        rest = tail.trim_start_matches(BLANKS);
+    }
+    values
+}
+
+/// Takes the first value off a text, without its quotes and the backslashes before quotes, backslashes and blanks. Returns
+/// it and the text behind it.
+fn take_value(text: &str) -> (String, &str) {
+    let mut value = String::new();
+    let mut quote = None;
+    let mut chars = text.chars();
+    loop {
+        let rest = chars.as_str();
+        let Some(c) = chars.next() else {
+            return (value, rest);
+        };
+        match (c, quote) {
+            (' ' | '\t', None) => return (value, rest),
+            ('"' | '\'', None) => quote = Some(c),
+            (c, Some(open)) if c == open => quote = None,
+            ('\\', _) => match chars.as_str().chars().next() {
+                Some(next @ ('"' | '\'' | '\\')) => {
+                    value.push(next);
+                    chars.next();
+                }
+                Some(' ') if quote.is_none() => {
+                    value.push(' ');
+                    chars.next();
+                }
+                _ => value.push('\\'),
+            },
+            (c, _) => value.push(c),
+        }
+    }
 }
 
 /// Checks whether a name matches a pattern with `*` and `?`.
@@ -251,6 +296,26 @@ mod tests {
         assert!(files.find_line("port").is_some());
         let error = read_regular(&fifo).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn values_are_split_as_sshd_splits_them() {
+        for (line, expected) in [
+            ("PAMServiceName sshd # x", &["pamservicename", "sshd"][..]),
+            ("PAMServiceName sshd#x", &["pamservicename", "sshd#x"]),
+            ("Banner \"#y\" #", &["banner", "#y"]),
+            ("Banner=/x#y\t#z", &["banner", "/x#y"]),
+            ("Banner = '/a b'", &["banner", "/a b"]),
+            ("\"Banner\" \"/a\\\"b\"", &["banner", "/a\"b"]),
+            ("Include /a\\ b /c\\d", &["include", "/a b", "/c\\d"]),
+            ("Match user=bob # all", &["match", "user=bob"]),
+            ("Banner #x", &["banner"]),
+        ] {
+            let (key, values) = split_line(line).unwrap();
+            let words = [vec![key], values].concat();
+            assert_eq!(words, expected, "{line}");
+        }
+        assert_eq!(split_line(" # x"), None);
     }
 
     #[test]

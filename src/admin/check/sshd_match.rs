@@ -79,6 +79,8 @@ mod tests {
             ("PAMServiceName sshd-open\n", &[]),
             ("Match all\nPAMServiceName sshd-open\n", &[]),
             ("Match User bob\nPAMServiceName sshd\n", &[]),
+            ("Match User bob\nPAMServiceName sshd # x\n", &[]),
+            ("Match all # x\nPAMServiceName sshd-open\n", &[]),
             (
                 "Match User bob\n PAMServiceName sshd-open\n",
                 &["Warning conf:2 sshd-open"],
