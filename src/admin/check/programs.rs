@@ -82,7 +82,7 @@ struct SelinuxLabel {
 #[derive(Debug, PartialEq, Eq)]
 enum HelperAccount {
     Missing,
-    /// It is in passwd(5), which the name service does not read.
+    /// It is in passwd(5), and the name service does not find it there.
     Unread(PasswdUnread),
     /// It has root's uid or gid.
     Root,
@@ -441,7 +441,7 @@ impl HelperAccount {
     /// from ignorance.
     fn read(site: &Site) -> Self {
         let Some(Account { uid, gid, .. }) = site.find_account(HELPER_USER) else {
-            return PasswdUnread::find(site).map_or(Self::Missing, Self::Unread);
+            return PasswdUnread::find(site, HELPER_USER).map_or(Self::Missing, Self::Unread);
         };
         if uid == 0 || gid == 0 {
             return Self::Root;
@@ -463,8 +463,8 @@ impl HelperAccount {
         match self {
             Self::Unread(unread) => {
                 let text = format!(
-                    "is not found, since {} reads no /etc/passwd: every login is refused (JA09)",
-                    unread.place
+                    "is not found, since {}: every login is refused (JA09)",
+                    unread.cause()
                 );
                 Finding::error(Check::Account, object, text, unread.remedy())
             }
