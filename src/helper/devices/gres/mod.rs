@@ -380,7 +380,19 @@ impl Inventory {
         if self.has_constrained_files {
             return Ok(true);
         }
-        Ok(self.detection != Detection::Off && !topology::list_gpus(tree)?.is_empty())
+        Ok(!self.list_detectable_nodes(tree)?.is_empty())
+    }
+
+    /// Lists one node of each GPU that Slurm detects, or may detect.
+    ///
+    /// # Errors
+    ///
+    /// The GPUs of the node cannot be listed.
+    fn list_detectable_nodes(&self, tree: &Tree) -> Result<Vec<Device>, DeviceError> {
+        if self.detection == Detection::Off {
+            return Ok(Vec::new());
+        }
+        topology::list_detectable_nodes(tree)
     }
 
     /// Tells whether Slurm detects the GPUs of the node itself.
@@ -428,13 +440,7 @@ impl Inventory {
         for file in &self.gpu_files {
             nodes.extend(find_device(tree, file));
         }
-        if self.has_auto_detect() {
-            nodes.extend(
-                topology::list_gpus(tree)?
-                    .into_iter()
-                    .map(|gpu| gpu.own_node),
-            );
-        }
+        nodes.extend(self.list_detectable_nodes(tree)?);
         let mut probes: Vec<Probe> = Vec::new();
         for node in nodes {
             // A path that a plan cannot have is not tried.
@@ -571,6 +577,60 @@ mod inventory_tests {
         );
         let (other_tree, other_inventory) = read(&layout.scratch);
         assert_eq!(other_inventory.unwrap().has_devices(&other_tree), Ok(false));
+    }
+
+    /// Slurm's detection lists the card as any other (`AutoDetect=oneapi`), also if all its virtual functions are given to
+    /// virtual machines and have no node.
+    #[test]
+    fn card_with_virtual_functions_requires_the_filter_and_is_probed() {
+        let layout = Layout::new();
+        layout.scratch.file("etc/slurm/slurm.conf", "");
+        let gres = "AutoDetect=oneapi\n";
+        layout.scratch.file("etc/slurm/gres.conf", gres);
+        layout.gpu("0000:03:00.0", "xe", &["card0", "renderD128"]);
+        let count = "sys/devices/pci/0000:03:00.0/sriov_numvfs";
+        layout.scratch.file(count, "2\n");
+        layout.function("0000:03:00.1", "vfio-pci");
+        let probe = || {
+            let (tree, inventory) = read(&layout.scratch);
+            let inventory = inventory.unwrap();
+            assert_eq!(inventory.has_devices(&tree), Ok(true));
+            let probes = inventory.list_probes(&tree).unwrap();
+            probes
+                .iter()
+                .map(|probe| probe.path.to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(probe(), ["/dev/dri/renderD128"]);
+        layout.gpu("0000:03:00.2", "xe", &["card1", "renderD129"]);
+        assert_eq!(probe(), ["/dev/dri/renderD128", "/dev/dri/renderD129"]);
+        let (tree, inventory) = read(&layout.scratch);
+        let devices = inventory.unwrap().devices(&tree).unwrap().devices;
+        assert!(
+            devices
+                .iter()
+                .all(|device| device.node != "/dev/dri/renderD128"),
+            "the card sees what its functions work on: {devices:?}"
+        );
+    }
+
+    /// A word of a later release, or a line that cannot be read, may turn detection on.
+    #[test]
+    fn gpus_that_may_be_detected_are_probed_and_not_listed() {
+        let layout = Layout::new();
+        layout.scratch.file("etc/slurm/slurm.conf", "");
+        layout.nvidia("0000:01:00.0", 0);
+        for (text, release) in [
+            ("AutoDetect=later\n", Some(Release::V26_11.next())),
+            ("x\n", None),
+        ] {
+            layout.scratch.file("etc/slurm/gres.conf", text);
+            let (tree, inventory) = read_as(&layout.scratch, release);
+            let inventory = inventory.unwrap();
+            assert_eq!(inventory.has_devices(&tree), Ok(true), "{text}");
+            assert_eq!(inventory.list_probes(&tree).unwrap().len(), 1, "{text}");
+            assert_eq!(inventory.devices(&tree).unwrap().devices, [], "{text}");
+        }
     }
 
     #[test]

@@ -67,24 +67,40 @@ pub struct GpuNodes {
 /// The GPUs have no certain numbers: a list of the kernel or of a driver cannot be read, or two contradict each
 /// other.
 pub fn list_gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceError> {
-    let mut gpus = Vec::new();
-    for gpu in list_numbered_gpus(tree, &Cards::new(tree)?)? {
-        let Ok(devices) = gpu.devices(tree) else {
-            continue;
-        };
-        let Some(own_node) = gpu.own_node(&devices.devices).cloned() else {
-            continue;
-        };
-        gpus.push(GpuNodes {
-            own_node,
-            devices,
-            visible_devices: gpu.visible_devices(tree),
-        });
-    }
-    Ok(gpus)
+    let gpus = list_numbered_gpus(tree, &Cards::new(tree)?)?;
+    Ok(gpus.iter().filter_map(|gpu| gpu.nodes(tree)).collect())
 }
 
-/// A GPU or a part of one that has a number.
+/// Lists the own nodes of all GPUs that Slurm may detect and give out: cards with virtual functions (SR-IOV), which the
+/// libraries of a vendor list as any other card, and then the GPUs of [`list_gpus`].
+///
+/// # Errors
+///
+/// As [`list_gpus`].
+pub fn list_detectable_nodes(tree: &Tree) -> Result<Vec<Device>, DeviceError> {
+    let cards = Cards::new(tree)?;
+    let mut gpus = Vec::new();
+    for card in cards.list()? {
+        if is_without_number(tree, &card)? {
+            gpus.push(NumberedGpu::Card(card));
+        }
+    }
+    gpus.extend(list_numbered_gpus(tree, &cards)?);
+    let nodes = gpus.iter().filter_map(|gpu| gpu.nodes(tree));
+    Ok(nodes.map(|gpu| gpu.own_node).collect())
+}
+
+/// Tells whether a card has no number since its virtual functions have them (`IsSriovPFwithVFs` of Intel's device plugin
+/// for Kubernetes).
+///
+/// # Errors
+///
+/// The kernel's number of virtual functions cannot be read.
+fn is_without_number(tree: &Tree, card: &Card) -> Result<bool, DeviceError> {
+    Ok(card.vendor == Vendor::Other && card::has_virtual_functions(tree, card.address)?)
+}
+
+/// A GPU or a part of one that can have a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum NumberedGpu {
     Card(Card),
@@ -116,8 +132,7 @@ fn list_numbered_gpus(tree: &Tree, cards: &Cards<'_>) -> Result<Vec<NumberedGpu>
                     });
                 }
             }
-            // As Intel's device plugin for Kubernetes: `IsSriovPFwithVFs`.
-            Vendor::Other if card::has_virtual_functions(tree, card.address)? => {}
+            _ if is_without_number(tree, &card)? => {}
             _ => gpus.push(NumberedGpu::Card(card)),
         }
     }
@@ -149,6 +164,17 @@ fn is_divided(tree: &Tree, address: PciAddress, parts: usize) -> Result<bool, De
 }
 
 impl NumberedGpu {
+    /// Finds the GPU's nodes; `None` if they are missing, contradict the kernel or cannot be read.
+    fn nodes(&self, tree: &Tree) -> Option<GpuNodes> {
+        let devices = self.devices(tree).ok()?;
+        let own_node = self.own_node(&devices.devices)?.clone();
+        Some(GpuNodes {
+            own_node,
+            devices,
+            visible_devices: self.visible_devices(tree),
+        })
+    }
+
     /// Resolves the GPU's devices, and those that it shares with other GPUs of its vendor.
     fn devices(&self, tree: &Tree) -> Result<ResolvedDevices, DeviceError> {
         match self {
