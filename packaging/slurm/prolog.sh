@@ -56,9 +56,14 @@ umask 022
 test "$SLURM_JOB_UID" != 0 || exit 0
 
 # With AutoDetect, and with several types, only slurmd knows which GPU has which index. It then searches the
-# GPUs itself, which takes seconds, so its output is kept for this boot, driver and configuration.
+# GPUs itself, which takes seconds, so its output is kept for this node, boot, driver and configuration.
 ask_slurmd() {
-    told=/run/job-adopt/gres.conf
+    host=$(uname -n)
+    host=${host%%.*}
+    name=${SLURMD_NODENAME:-$host}
+    # Several slurmd on a host have names of their own, and a file each.
+    case $name in [!A-Za-z0-9]* | *[!A-Za-z0-9._-]*) return 1 ;; esac
+    told=/run/job-adopt/gres-$name.conf
     mkdir -p "${told%/*}"
     stamp="# $(cat /proc/sys/kernel/random/boot_id)"
     for driver in nvidia amdgpu i915 xe; do
@@ -72,10 +77,7 @@ ask_slurmd() {
         done
     done
     test "$kept" != "$stamp" || return 0
-    node=$(uname -n)
-    name=${SLURMD_NODENAME:-${node%%.*}}
-    # Several slurmd on a host have names of their own.
-    test "$name" = "${node%%.*}" || set -- -N "$name"
+    test "$name" = "$host" || set -- -N "$name"
     found=$(timeout 30 slurmd -G "$@" 2>&1) || found=
     # A record of one resource with several files, as a MIG instance, has Count=1. A list may have blanks. A line
     # begins with the program and a colon, or, from Slurm 26.05 on, with the time in brackets.

@@ -11,8 +11,8 @@ use crate::support::{ALICE, Cgroup, Node, Outcome, Process, ROOT, eventually, on
 
 const RECORD: &str = "/run/job-adopt/jobs/1001/77.json";
 const NOTE: &str = "/run/job-adopt/jobs/1001/77.ended";
-/// Answer of slurmd about the GPUs, which the prolog keeps.
-const GRES: &str = "/run/job-adopt/gres.conf";
+/// Beginning of the path of slurmd's answer about the GPUs of a node, which the prolog keeps.
+const GRES: &str = "/run/job-adopt/gres-";
 
 /// Variables of every prolog of a job of alice.
 const JOB: [&str; 8] = [
@@ -51,6 +51,11 @@ fn run_hook(node: &Node, name: &str, more: &[&str]) -> Outcome {
         .chain([&*script])
         .collect();
     node.run("env", &arguments)
+}
+
+/// Returns the path of the answer of the slurmd that has the host's name.
+fn answer_path(node: &Node) -> String {
+    format!("{GRES}{}.conf", node.name())
 }
 
 fn read_record(node: &Node) -> Value {
@@ -142,6 +147,42 @@ fn gpus_are_those_of_the_node_that_slurmd_names() {
     });
 }
 
+/// Several slurmd of a host share the prolog's folder, and each detects its own GPUs.
+#[test]
+fn answer_of_slurmd_serves_the_node_that_it_was_asked_for_alone() {
+    on_slurm_node(|node| {
+        write_gpu_files(node);
+        let lines = "AutoDetect=nvml\nNodeName=n1 Name=gpu File=/dev/nvidia0\n\
+                     NodeName=n2 Name=gpu File=/dev/nvidia3\n";
+        configure_slurm(node, "gpu:1", lines);
+        let host = node.name();
+        node.sh(&format!(
+            "sed -i 's/^NodeName={host} /NodeName=n[1-2] NodeHostname={host} Port=[7001-7002] /' /etc/slurm/slurm.conf \
+             && grep n.1-2 /etc/slurm/slurm.conf"
+        ))
+        .ok();
+        for (name, minor) in [("n1", 0), ("n2", 3), ("n1", 0)] {
+            let variable = format!("SLURMD_NODENAME={name}");
+            run_hook(node, "prolog.sh", &[&variable, "SLURM_JOB_GPUS=0"]).ok();
+            let record = read_record(node);
+            assert_eq!(record["gres"], json!({ "gpu": [0] }), "{name}: {record}");
+            node.configure(&format!("nodename = {name}\n"));
+            assert_eq!(gpu_device(node, 0), format!("/dev/nvidia{minor}"), "{name}");
+        }
+        run_hook(
+            node,
+            "prolog.sh",
+            &["SLURMD_NODENAME=../n1", "SLURM_JOB_GPUS=0"],
+        )
+        .ok();
+        assert!(read_record(node).get("gres").is_none());
+        node.sh("ls /run/job-adopt")
+            .ok()
+            .says("gres-n1.conf")
+            .says("gres-n2.conf");
+    });
+}
+
 #[test]
 fn job_without_gpus_gets_list_without_gpus() {
     on_slurm_node(|node| {
@@ -217,7 +258,11 @@ fn failing_list_leaves_devices_to_slurm_and_is_logged() {
             assert!(record.get("gres").is_none(), "{record}");
             node.log.line("job 77: devices left to Slurm: ");
             // Neither an empty answer is kept, nor the last one.
-            assert_eq!(node.exists(GRES), lines.contains("nvidia[0-3]"), "{lines}");
+            assert_eq!(
+                node.exists(&answer_path(node)),
+                lines.contains("nvidia[0-3]"),
+                "{lines}"
+            );
         }
     });
 }
@@ -236,7 +281,7 @@ fn full_file_system_fails_no_prolog_and_keeps_no_answer_of_slurmd() {
         run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=1"])
             .ok()
             .says("has no record");
-        node.sh("ls /run/job-adopt/gres.conf*").fails();
+        node.sh("ls /run/job-adopt/gres*").fails();
         node.sh("rm /run/full").ok();
         run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=1"]).ok();
         assert_eq!(read_record(node)["gres"], json!({ "gpu": [1] }));
@@ -257,10 +302,10 @@ fn index_among_several_types_follows_slurmd() {
         assert_eq!(read_record(node)["gres"], json!({ "gpu": [0, 2] }));
         assert_eq!(gpus(), ["/dev/nvidia1", "/dev/nvidia0", "/dev/nvidia2"]);
         // The prolog asks slurmd again only for a reason.
-        let written = GRES;
+        let written = answer_path(node);
         node.sh(&format!("echo '# mark' >>{written}")).ok();
         run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=0"]).ok();
-        assert!(node.read(written).ends_with("# mark\n"));
+        assert!(node.read(&written).ends_with("# mark\n"));
         configure_slurm(node, "gpu:a:2,gpu:b:1", lines);
         node.sh(&format!("touch -d yesterday {written}")).ok();
         run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=0"]).ok();

@@ -17,7 +17,7 @@ use dialect::Detection;
 pub use dialect::{Dialect, ListSyntax};
 pub use fault::{FaultyLine, FaultyRecord, RecordFault};
 pub use hostlist::{HostList, HostListError};
-use protocol::{Access, PROBES_MAX, Probe};
+use protocol::{Access, NodeName, PROBES_MAX, Probe};
 pub use record::{GresRecord, Resources};
 use std::path::{Path, PathBuf};
 
@@ -27,9 +27,9 @@ const GRES_CONF: &str = "gres.conf";
 /// that share them.
 const DETECTED_RESOURCES: [&str; 3] = ["gpu", "mps", "shard"];
 
-/// The resources of the node as slurmd reports and counts them. The prolog writes this file in the
-/// form of `gres.conf`, after the line of [`boot_stamp`].
-const SLURMD_GRES: &str = "/run/job-adopt/gres.conf";
+/// Beginning of the path of a file with the resources of a node as its slurmd reports and counts them
+/// ([`slurmd_gres_path`]). The prolog writes it in the form of `gres.conf`, after the line of [`boot_stamp`].
+const SLURMD_GRES: &str = "/run/job-adopt/gres";
 const SLURMD_GRES_BYTES_MAX: u64 = 1024 * 1024;
 /// GPU drivers. Loading another version may change the GPUs that Slurm detects.
 const GPU_DRIVERS: [&str; 4] = ["nvidia", "amdgpu", "i915", "xe"];
@@ -71,7 +71,8 @@ pub fn resolve(
     let resources = match read_resources(&conf, resource)? {
         Ordered::ByFile(resources) => resources,
         Ordered::BySlurmd(unordered) => {
-            let slurmd_conf = read_slurmd_gres(tree, &node).map_err(|fault| match unordered {
+            let reported = read_slurmd_gres(tree, node_name, &node);
+            let (slurmd_path, slurmd_conf) = reported.map_err(|fault| match unordered {
                 Unordered::ByRelease(error) => error,
                 Unordered::Always(why) => {
                     let advice = "the prolog asks slurmd with DEVICES=lists";
@@ -79,7 +80,7 @@ pub fn resolve(
                     DeviceError::at(&path, why)
                 }
             })?;
-            path = SLURMD_GRES.to_owned();
+            path = slurmd_path;
             slurmd_conf.resources(resource)?
         }
     };
@@ -155,30 +156,57 @@ fn read_resources(conf: &GresConf, resource: &str) -> Result<Ordered, DeviceErro
     Ok(Ordered::ByFile(resources))
 }
 
-/// Reads the resources that slurmd reported.
+/// Reads the resources that the node's slurmd reported. Returns the path of the file as well: each of several slurmd on a
+/// host has its own. A host may have its name in Slurm in full or up to the first dot; a configured name is exact.
 ///
 /// # Errors
 ///
-/// The file is missing, not trusted or malformed, or of another boot or driver.
-fn read_slurmd_gres(tree: &Tree, node: &str) -> Result<GresConf, DeviceError> {
-    let path = tree.locate(SLURMD_GRES);
-    let bytes = match tree.trust().read(&path, SLURMD_GRES_BYTES_MAX) {
-        Err(error) if error.is_missing() => {
-            return Err(DeviceError::at(SLURMD_GRES, "it was not asked yet"));
-        }
-        result => result?,
+/// The file is missing, not trusted or malformed, or of another boot or driver; the name is none of a node in Slurm.
+fn read_slurmd_gres(
+    tree: &Tree,
+    configured: Option<&str>,
+    node: &str,
+) -> Result<(String, GresConf), DeviceError> {
+    let mut path = slurmd_gres_path(node)?;
+    let mut bytes = read_if_exists(tree, &path)?;
+    if let (None, None, Some((short, _))) = (configured, &bytes, node.split_once('.')) {
+        path = slurmd_gres_path(short)?;
+        bytes = read_if_exists(tree, &path)?;
+    }
+    let Some(bytes) = bytes else {
+        return Err(DeviceError::at(path, "it was not asked yet"));
     };
     let text = String::from_utf8_lossy(&bytes);
     if text.lines().next() != Some(&boot_stamp(tree)?) {
-        return Err(DeviceError::at(SLURMD_GRES, "of another boot or driver"));
+        return Err(DeviceError::at(path, "of another boot or driver"));
     }
-    let lines = ConfLine::parse_all(&text, Path::new(SLURMD_GRES));
+    let lines = ConfLine::parse_all(&text, Path::new(&path));
     let conf = GresConf::from_lines(&lines, node, Dialect::default());
     conf.require_readable()?;
-    Ok(conf)
+    Ok((path, conf))
 }
 
-/// Makes the first line of [`SLURMD_GRES`], which the prolog writes in the same way: a comment that names this boot and
+/// Makes the path of the answer of this node's slurmd.
+///
+/// # Errors
+///
+/// The name is none of a node in Slurm, and might lead to another file.
+fn slurmd_gres_path(node: &str) -> Result<String, DeviceError> {
+    match node.parse::<NodeName>() {
+        Ok(name) => Ok(format!("{SLURMD_GRES}-{name}.conf")),
+        Err(error) => Err(DeviceError::at(format_args!("node {node:?}"), error)),
+    }
+}
+
+/// Reads an answer of slurmd; `None` if there is none.
+fn read_if_exists(tree: &Tree, path: &str) -> Result<Option<Vec<u8>>, DeviceError> {
+    match tree.trust().read(&tree.locate(path), SLURMD_GRES_BYTES_MAX) {
+        Err(error) if error.is_missing() => Ok(None),
+        result => Ok(Some(result?)),
+    }
+}
+
+/// Makes the first line of slurmd's answer, which the prolog writes in the same way: a comment that names this boot and
 /// the versions of the GPU drivers, `-` for one that is not loaded.
 fn boot_stamp(tree: &Tree) -> Result<String, DeviceError> {
     let mut stamp = format!(

@@ -222,7 +222,7 @@ fn write_slurmd_report(scratch: &Scratch, boot: &str, records: &str) {
     scratch.file("sys/module/nvidia/version", "550.1\n");
     scratch.file("sys/module/amdgpu/initstate", "live\n");
     scratch.file(
-        "run/job-adopt/gres.conf",
+        "run/job-adopt/gres-n1.conf",
         &format!("# {boot} live - -\n{records}"),
     );
 }
@@ -238,7 +238,7 @@ fn detected_gpus_have_the_order_of_slurmd() {
         assert!(error.contains("AutoDetect leaves the order"), "{error}");
         assert!(
             error.contains(
-                "slurmd with DEVICES=lists: /run/job-adopt/gres.conf: it was not asked yet"
+                "slurmd with DEVICES=lists: /run/job-adopt/gres-n1.conf: it was not asked yet"
             ),
             "{error}"
         );
@@ -263,9 +263,9 @@ fn detected_gpus_have_the_order_of_slurmd() {
         resolve_gres(&scratch, "gpu:a100", 1),
         Ok(vec!["/dev/nvidia0 c:195:0:rw".into()])
     );
-    let shown = "/run/job-adopt/gres.conf: Name=gpu has 2 here, counted from 0";
+    let shown = "/run/job-adopt/gres-n1.conf: Name=gpu has 2 here, counted from 0";
     assert_eq!(resolve_gres(&scratch, "gpu", 2), Err(shown.into()));
-    let other_shown = "/run/job-adopt/gres.conf:2: it is of type a100";
+    let other_shown = "/run/job-adopt/gres-n1.conf:2: it is of type a100";
     assert_eq!(
         resolve_gres(&scratch, "gpu:h100", 0),
         Err(other_shown.into())
@@ -279,6 +279,33 @@ fn detected_gpus_have_the_order_of_slurmd() {
     assert!(resolve_gres(&scratch, "nic", 0).is_ok());
     let other_scratch = node(&format!("{text}NodeName=n1 AutoDetect=off\n"));
     assert!(resolve_gres(&other_scratch, "gpu", 0).is_ok());
+}
+
+/// Several slurmd of a host have the same boot and drivers. An earlier version kept the answer of any of them in
+/// `gres.conf`.
+#[test]
+fn answer_of_another_nodes_slurmd_is_not_used() {
+    let scratch = node("AutoDetect=nvml\n");
+    let records = "Name=gpu Type=a100 MultipleFiles=/dev/nvidia2\n";
+    write_slurmd_report(&scratch, "b1 550.1", records);
+    scratch.file(
+        "run/job-adopt/gres.conf",
+        &format!("# b1 550.1 live - -\n{records}"),
+    );
+    assert!(resolve_gres(&scratch, "gpu", 0).is_ok());
+    for (name, why) in [
+        ("n2", "/run/job-adopt/gres-n2.conf: it was not asked yet"),
+        ("n1.other", "gres-n1.other.conf: it was not asked yet"),
+        ("../n1", "a node's name is 1 to 64 of"),
+        ("x/../gres-n1", "a node's name is 1 to 64 of"),
+    ] {
+        let of_other = DeviceSettings {
+            node_name: Some(name.to_owned()),
+            ..settings(None)
+        };
+        let error = resolve_with(&scratch, &of_other, "gpu", 0).unwrap_err();
+        assert!(error.contains(why), "{name}: {error}");
+    }
 }
 
 /// With `Gres=gpu:a:2,gpu:b:1` in `slurm.conf`, Slurm's index 1 is the last of these files.
