@@ -10,7 +10,7 @@ use nix::sys::socket::{MsgFlags, recv, send};
 
 use crate::clock::{Clock, Deadline};
 use schedulers::stepd::{
-    ANSWER_BYTES, Answer, Connection, Error, Result, connect_to_daemon, encode_query,
+    ANSWER_BYTES, Answer, Connection, Error, Result, State, connect_to_daemon, encode_query,
 };
 
 /// Maximum daemons that a login queries at the same time: far below the helper's limit of open files, and
@@ -30,14 +30,37 @@ const OPENING_GRACE: Duration = Duration::from_millis(200);
 pub(super) struct QueryTerms<'a> {
     /// The uid that each daemon must have.
     pub(super) owner: u32,
-    /// Tells whether a late daemon, given by its socket's index and its process, may have a job
-    /// that is sought. `None` if jobs of all users are sought: then `timeout` limits every query.
-    pub(super) may_matter: Option<&'a dyn Fn(usize, Option<i32>) -> bool>,
+    /// Finds what the job of a late daemon, given by its socket's index and its process, is to those whose jobs are
+    /// sought. `None` if jobs of all users are sought: then `timeout` limits every query.
+    pub(super) relevance: Option<&'a dyn Fn(usize, Option<i32>) -> Relevance>,
+    /// The user of a login; `None` for a command.
+    pub(super) login: Option<u32>,
     /// How long to wait for a daemon while others wait for their turn, or if it does not matter.
     pub(super) timeout: Duration,
     /// Maximum daemons that are queried at the same time.
     pub(super) concurrent_max: usize,
     pub(super) deadline: Deadline,
+}
+
+/// What a job is to those whose jobs are sought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Relevance {
+    /// Its owner is not sought.
+    Foreign,
+    /// Nothing shows whose it is. A login that has another job to join does not wait for it: else one user could delay
+    /// everybody.
+    Unknown,
+    /// It may be of somebody who is sought.
+    Sought,
+}
+
+/// What bears on all queries under way.
+#[derive(Clone, Copy)]
+struct Progress {
+    /// Other sockets wait for their turn.
+    others_wait: bool,
+    /// A running job of the login's user has answered.
+    has_own_job: bool,
 }
 
 /// The result of querying one daemon.
@@ -54,6 +77,7 @@ pub(super) fn query_sockets(sockets: &[&Path], terms: QueryTerms<'_>) -> Vec<Opt
     let mut outcomes: Vec<Option<QueryOutcome>> = vec![None; sockets.len()];
     let mut waiting = sockets.iter().enumerate();
     let mut queries: Vec<DaemonQuery<'_>> = Vec::new();
+    let mut has_own_job = false;
     loop {
         while queries.len() < terms.concurrent_max && !terms.deadline.has_passed() {
             let Some((index, path)) = waiting.next() else {
@@ -61,10 +85,14 @@ pub(super) fn query_sockets(sockets: &[&Path], terms: QueryTerms<'_>) -> Vec<Opt
             };
             queries.push(DaemonQuery::new(index, path, terms));
         }
-        let others_wait = waiting.len() > 0;
+        let progress = Progress {
+            others_wait: waiting.len() > 0,
+            has_own_job,
+        };
         // A query leaves the list with its outcome.
-        queries.retain_mut(|query| match query.advance(&terms, others_wait) {
+        queries.retain_mut(|query| match query.advance(&terms, progress) {
             Some(answer) => {
+                has_own_job |= terms.is_own_job(&answer);
                 if let Some(slot) = outcomes.get_mut(query.index) {
                     *slot = Some(QueryOutcome {
                         pid: query.pid,
@@ -78,10 +106,21 @@ pub(super) fn query_sockets(sockets: &[&Path], terms: QueryTerms<'_>) -> Vec<Opt
         if queries.is_empty() && (waiting.len() == 0 || terms.deadline.has_passed()) {
             return outcomes;
         }
+        // The first job of the user may end other queries at once.
+        let has_news = has_own_job != progress.has_own_job;
         // Wait only if no other query can begin at once.
-        if queries.len() == terms.concurrent_max || waiting.len() == 0 {
+        if !has_news && (queries.len() == terms.concurrent_max || waiting.len() == 0) {
             wait_for_progress(&queries, terms.deadline.clock());
         }
+    }
+}
+
+impl QueryTerms<'_> {
+    /// Tells whether the answer is of a job that the login can join.
+    fn is_own_job(&self, answer: &Result<Answer>) -> bool {
+        answer
+            .as_ref()
+            .is_ok_and(|answer| Some(answer.uid) == self.login && answer.state == State::Running)
     }
 }
 
@@ -116,8 +155,8 @@ struct DaemonQuery<'a> {
     late: Instant,
     /// When the query ends in any case.
     deadline: Instant,
-    /// The daemon may have a job of the user; `None` until it is late.
-    may_matter: Option<bool>,
+    /// What its job is to those who are sought; `None` until the daemon is late.
+    relevance: Option<Relevance>,
     /// The daemon's process; `None` before the first connection.
     pid: Option<i32>,
     /// The connection over which the query was sent; `None` until there is one.
@@ -138,7 +177,7 @@ impl<'a> DaemonQuery<'a> {
             began: terms.deadline.clock().now(),
             late: terms.deadline.within(terms.timeout).instant(),
             deadline: terms.deadline.instant(),
-            may_matter: None,
+            relevance: None,
             pid: None,
             socket: None,
             bytes: [0; ANSWER_BYTES],
@@ -157,10 +196,10 @@ impl<'a> DaemonQuery<'a> {
     }
 
     /// Does all that is possible without waiting; returns the outcome once there is one.
-    fn advance(&mut self, terms: &QueryTerms<'_>, others_wait: bool) -> Option<Result<Answer>> {
+    fn advance(&mut self, terms: &QueryTerms<'_>, progress: Progress) -> Option<Result<Answer>> {
         match self.receive_answer(terms.owner, terms.deadline.clock()) {
             Ok(Some(answer)) => Some(Ok(answer)),
-            Ok(None) => self.check_timeout(terms, others_wait),
+            Ok(None) => self.check_timeout(terms, progress),
             // The daemon may be exiting; then the next connection finds no listener.
             Err(Error::ConnectionClosed) if !self.is_retry => {
                 *self = Self {
@@ -176,26 +215,35 @@ impl<'a> DaemonQuery<'a> {
     }
 
     /// Decides the outcome for a daemon without an answer; `None` while waiting is worthwhile: until the daemon is
-    /// late, and then to the deadline if its job may matter and no other socket waits. If jobs of all users are sought,
-    /// no daemon is waited for any longer once it is late. Whether its job matters is found out once, when it is late.
+    /// late, and then to the deadline if its job may be sought and no other socket waits; if nothing shows whose it is,
+    /// only until a login's user has a job to join. If jobs of all users are sought, no daemon is waited for any longer
+    /// once it is late. What its job is to them is found out once, when it is late.
     fn check_timeout(
         &mut self,
         terms: &QueryTerms<'_>,
-        others_wait: bool,
+        progress: Progress,
     ) -> Option<Result<Answer>> {
         let now = terms.deadline.clock().now();
         if now < self.late {
             return None;
         }
-        let may_matter = match (self.may_matter, terms.may_matter) {
-            (Some(known), _) => known,
-            (None, Some(may_matter)) => may_matter(self.index, self.pid),
-            (None, None) => true,
+        if progress.others_wait || now >= self.deadline {
+            return Some(Err(Error::Timeout));
+        }
+        let is_awaited = match self.find_relevance(terms) {
+            None | Some(Relevance::Foreign) => false,
+            Some(Relevance::Unknown) => !progress.has_own_job,
+            Some(Relevance::Sought) => true,
         };
-        self.may_matter = Some(may_matter);
-        let is_over =
-            !may_matter || others_wait || terms.may_matter.is_none() || now >= self.deadline;
-        is_over.then_some(Err(Error::Timeout))
+        (!is_awaited).then_some(Err(Error::Timeout))
+    }
+
+    /// Finds out once what the daemon's job is to those who are sought; `None` if everybody is.
+    fn find_relevance(&mut self, terms: &QueryTerms<'_>) -> Option<Relevance> {
+        if self.relevance.is_none() {
+            self.relevance = terms.relevance.map(|find| find(self.index, self.pid));
+        }
+        self.relevance
     }
 
     /// Connects if necessary and reads the answer; `None` while it is incomplete.

@@ -18,7 +18,7 @@ use crate::slurm_conf::{
     ConfError, SlurmConfSearch, SpoolPath, list_conf_paths, resolve_links, with_slurm_trusted,
 };
 use crate::trusted_dir;
-use daemon_query::{CONCURRENT_QUERIES_MAX, QueryOutcome, QueryTerms, query_sockets};
+use daemon_query::{CONCURRENT_QUERIES_MAX, QueryOutcome, QueryTerms, Relevance, query_sockets};
 use daemonless::find_daemonless_jobs;
 use job_owner::OwnerSearch;
 use kernel::trust::{Distrust, TrustError};
@@ -32,7 +32,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long to wait for a daemon that cannot have the answer: while others wait for their turn, or if
-/// the kernel shows that its job is another user's. Any other daemon may belong to the user's newest
+/// the kernel shows that its job is another user's; and for one whose job nobody can be shown to own, where a login has
+/// another job to join, as else one user could delay everybody. Any other daemon may belong to the user's newest
 /// job, and is waited for to the deadline: a later login is better than the wrong job.
 ///
 /// Measured with Slurm 22.05, six jobs and a seventh that came and went, on two cores with eight busy
@@ -64,6 +65,33 @@ pub enum Sought<'a> {
     All,
     /// The jobs of these uids. A daemon whose job may belong to one of them is waited for to the deadline.
     Users(&'a BTreeSet<u32>),
+    /// The jobs of a login's user. As for users, but a daemon whose job nobody can be shown to own is not waited for
+    /// longer than a second, once a running job of this user has answered.
+    Login(u32),
+}
+
+impl Sought<'_> {
+    /// Finds what a job with these possible owners is to those who are sought.
+    fn find_relevance(self, owners: &PossibleOwners) -> Relevance {
+        let includes = match self {
+            Self::All => true,
+            Self::Users(uids) => owners.include_one_of(uids),
+            Self::Login(uid) => owners.include(uid),
+        };
+        match (self, owners) {
+            _ if !includes => Relevance::Foreign,
+            (Self::Login(_), PossibleOwners::Any) => Relevance::Unknown,
+            _ => Relevance::Sought,
+        }
+    }
+
+    /// The user of a login; `None` for a command.
+    fn login(self) -> Option<u32> {
+        match self {
+            Self::Login(uid) => Some(uid),
+            Self::All | Self::Users(_) => None,
+        }
+    }
 }
 
 /// The outcomes of earlier queries of one call. Whose a job is never changes, and who has not answered is not waited for
@@ -181,7 +209,8 @@ impl SlurmSource {
     ) -> Vec<(u32, DaemonlessJob)> {
         let terms = QueryTerms {
             owner: self.slurm_conf.tree().trust().owner(),
-            may_matter: None,
+            relevance: None,
+            login: None,
             timeout: QUERY_TIMEOUT,
             concurrent_max,
             deadline,
@@ -224,18 +253,17 @@ impl SlurmSource {
             .collect();
         let paths: Vec<&Path> = new.iter().map(|socket| socket.path.as_path()).collect();
         // Given a socket by its index, and the process of its daemon.
-        let may_matter = |index: usize, pid: Option<i32>| match (new.get(index), sought) {
-            (Some(socket), Sought::Users(uids)) => {
-                owners.find(&socket.name.job, pid).include_one_of(uids)
-            }
-            _ => true,
+        let relevance = |index: usize, pid: Option<i32>| match new.get(index) {
+            Some(socket) => sought.find_relevance(&owners.find(&socket.name.job, pid)),
+            None => Relevance::Sought,
         };
         let outcomes = query_sockets(
             &paths,
             QueryTerms {
                 owner: tree.trust().owner(),
-                may_matter: matches!(sought, Sought::Users(_))
-                    .then_some(&may_matter as &dyn Fn(usize, Option<i32>) -> bool),
+                relevance: (!matches!(sought, Sought::All))
+                    .then_some(&relevance as &dyn Fn(usize, Option<i32>) -> Relevance),
+                login: sought.login(),
                 timeout: QUERY_TIMEOUT,
                 concurrent_max,
                 deadline,
@@ -313,9 +341,8 @@ impl Source for SlurmSource {
 
     /// Reports the user's jobs: those whose daemons name the user as the owner.
     fn jobs(&self, uid: u32, deadline: Deadline) -> Result<SourceReport, SourceError> {
-        let users = BTreeSet::from([uid]);
         let found = self.query_daemons(
-            Sought::Users(&users),
+            Sought::Login(uid),
             &mut AskedDaemons::default(),
             CONCURRENT_QUERIES_MAX,
             deadline,

@@ -286,7 +286,8 @@ fn socket_of_unexpected_user_is_refused() {
     let deadline = bench.deadline_after(QUERY_TIMEOUT);
     let terms = |owner| QueryTerms {
         owner,
-        may_matter: None,
+        relevance: None,
+        login: None,
         timeout: QUERY_TIMEOUT,
         concurrent_max: 1,
         deadline,

@@ -18,9 +18,46 @@ fn late_daemon_of_possible_newest_job_is_awaited() {
     let late = QUERY_TIMEOUT + HALF_SECOND;
     bench.daemon(1, DaemonBehavior::Answers(5, RUNNING));
     bench.daemon(2, DaemonBehavior::IsLate(late));
+    bench.cgroup_v1(5, 2);
     let report = bench.report();
     assert_eq!((ids(&report), report.silent.len()), (vec!["1", "2"], 0));
     assert_eq!(bench.clock.elapsed(), late);
+}
+
+/// Else whoever stops the daemon of an idle allocation delays all logins to the deadline.
+#[test]
+fn hung_daemon_of_job_without_known_owner_delays_login_with_own_job_by_a_second() {
+    let bench = SlurmBench::new("/s");
+    bench.daemon(1, DaemonBehavior::Answers(5, RUNNING));
+    bench.daemon(2, DaemonBehavior::Hangs);
+    let report = bench.report();
+    assert_eq!(bench.clock.elapsed(), QUERY_TIMEOUT);
+    assert_eq!((ids(&report), report.silent.len()), (vec!["1"], 1));
+}
+
+/// Its own job is late as well: with its answer, whatever comes first in the list, the login goes on at once.
+#[test]
+fn first_answer_of_own_job_ends_wait_for_job_without_known_owner() {
+    for (own, unknown) in [(1, 2), (2, 1)] {
+        let bench = SlurmBench::new("/s");
+        let late = QUERY_TIMEOUT + HALF_SECOND;
+        bench.daemon(own, DaemonBehavior::IsLate(late));
+        bench.daemon(unknown, DaemonBehavior::Hangs);
+        let report = bench.report();
+        assert_eq!(bench.clock.elapsed(), late);
+        assert_eq!((report.jobs.len(), report.silent.len()), (1, 1));
+    }
+}
+
+/// No login can join a job that starts or ends.
+#[test]
+fn job_that_takes_no_logins_ends_no_wait_for_job_without_known_owner() {
+    for state in [daemons::STARTING, daemons::ENDING] {
+        let bench = SlurmBench::new("/s");
+        bench.daemon(1, DaemonBehavior::Answers(5, state));
+        bench.daemon(2, DaemonBehavior::IsLate(2 * QUERY_TIMEOUT));
+        assert_eq!(ids(&bench.report()), ["2"]);
+    }
 }
 
 #[test]
@@ -28,21 +65,13 @@ fn hung_daemon_of_possible_own_job_is_awaited_to_deadline() {
     let bench = SlurmBench::new("/s");
     bench.daemon(1, DaemonBehavior::Hangs);
     bench.daemon(2, DaemonBehavior::Answers(5, RUNNING));
-    for owner in [None, Some(5)] {
-        owner.into_iter().for_each(|uid| bench.cgroup_v1(uid, 1));
-        let deadline = bench.deadline_after(QUERY_TIMEOUT + HALF_SECOND);
-        let report = bench.source(None).jobs(5, deadline).unwrap();
-        assert_eq!(bench.clock.now(), deadline.instant());
-        assert_eq!((ids(&report), report.foreign.len()), (vec!["2"], 0));
-        assert!(
-            report
-                .silent
-                .first()
-                .unwrap()
-                .ends_with("did not answer in time"),
-            "{report:?}"
-        );
-    }
+    bench.cgroup_v1(5, 1);
+    let deadline = bench.deadline_after(QUERY_TIMEOUT + HALF_SECOND);
+    let report = bench.source(None).jobs(5, deadline).unwrap();
+    assert_eq!(bench.clock.now(), deadline.instant());
+    assert_eq!((ids(&report), report.foreign.len()), (vec!["2"], 0));
+    let silent = report.silent.first().unwrap();
+    assert!(silent.ends_with("did not answer in time"), "{report:?}");
 }
 
 #[test]
