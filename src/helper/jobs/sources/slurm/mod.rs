@@ -9,7 +9,7 @@ mod daemonless;
 mod job_owner;
 
 use super::doubt::{Doubt, Fault, FaultKind, JobsOfUsers, PossibleOwners};
-use super::{DaemonlessJob, Source, SourceError, SourceReport};
+use super::{Source, SourceError, SourceReport};
 use crate::clock::Deadline;
 use crate::jobs::records::Registry;
 use crate::jobs::{Job, describe_placement};
@@ -19,7 +19,7 @@ use crate::slurm_conf::{
 };
 use crate::trusted_dir;
 use daemon_query::{CONCURRENT_QUERIES_MAX, QueryOutcome, QueryTerms, Relevance, query_sockets};
-use daemonless::find_daemonless_jobs;
+use daemonless::{OtherSteps, query_other_steps};
 use job_owner::OwnerSearch;
 use kernel::trust::{Distrust, TrustError};
 use nix::sys::resource::{Resource, getrlimit};
@@ -99,8 +99,8 @@ impl Sought<'_> {
 #[derive(Debug, Default)]
 pub struct AskedDaemons {
     outcomes: BTreeMap<SocketKey, QueryOutcome>,
-    /// The stale sockets whose other steps were asked about: a running job of its owner, or none.
-    daemonless: BTreeMap<SocketKey, Option<(u32, DaemonlessJob)>>,
+    /// What other steps told of the jobs with stale sockets. Those that there was no time to ask are not in it.
+    other_steps: BTreeMap<SocketKey, OtherSteps>,
 }
 
 /// What identifies the socket of one job: its path, and when it was created.
@@ -172,41 +172,54 @@ impl SlurmSource {
         let (known, new): (Vec<_>, Vec<_>) = found
             .stale
             .into_iter()
-            .partition(|socket| asked.daemonless.contains_key(&socket.key()));
-        let jobs = self.find_daemonless_jobs(&new, concurrent_max, deadline);
-        asked.daemonless.extend(new.iter().map(|socket| {
-            let job = jobs.iter().find(|(_, job)| job.id == socket.name.job);
-            (socket.key(), job.cloned())
-        }));
-        let daemonless = known
-            .iter()
-            .chain(&new)
-            .filter_map(|socket| asked.daemonless.get(&socket.key()).cloned().flatten());
+            .partition(|socket| asked.other_steps.contains_key(&socket.key()));
+        let steps_of_new = self.query_other_steps(&new, concurrent_max, deadline);
+        for (socket, steps) in new.iter().zip(&steps_of_new) {
+            if *steps != OtherSteps::Unasked {
+                asked.other_steps.insert(socket.key(), steps.clone());
+            }
+        }
+        let steps_of_known = known.iter().filter_map(|socket| {
+            let steps = asked.other_steps.get(&socket.key())?;
+            Some((socket, steps))
+        });
+        let owners = self.owner_search();
+        let mut faults = found.faults;
+        let mut without_logins = found.skipped;
+        for (socket, steps) in steps_of_known.chain(new.iter().zip(&steps_of_new)) {
+            faults.extend(steps.find_fault(socket, &owners));
+            if let OtherSteps::Running { owner, job } = steps {
+                without_logins.push(Doubt {
+                    cause: job.cause.clone(),
+                    owners: PossibleOwners::from_uids([*owner].into()),
+                    job: Some(job.id.clone()),
+                });
+            }
+        }
         let running = found
             .answers
             .into_iter()
             .filter(|(_, answer)| answer.state == State::Running);
-        let daemonless = daemonless.map(|(uid, job)| Doubt {
-            cause: job.cause,
-            owners: PossibleOwners::from_uids([uid].into()),
-            job: Some(job.id),
-        });
         Ok(JobsOfUsers {
             jobs: running
                 .map(|(socket, answer)| (answer.uid, socket.into_job(answer.release)))
                 .collect(),
-            doubts: found.faults.into_iter().map(|fault| fault.doubt).collect(),
-            without_logins: found.skipped.into_iter().chain(daemonless).collect(),
+            doubts: faults.into_iter().map(|fault| fault.doubt).collect(),
+            without_logins,
         })
     }
 
-    /// Finds the running jobs among those with these sockets that no login can join, each with its owner.
-    fn find_daemonless_jobs(
+    fn owner_search(&self) -> OwnerSearch<'_> {
+        OwnerSearch::new(self.slurm_conf.tree(), self.records.as_ref())
+    }
+
+    /// Asks the other steps of the jobs with these sockets, in their order.
+    fn query_other_steps(
         &self,
         stale: &[Socket],
         concurrent_max: usize,
         deadline: Deadline,
-    ) -> Vec<(u32, DaemonlessJob)> {
+    ) -> Vec<OtherSteps> {
         let terms = QueryTerms {
             owner: self.slurm_conf.tree().trust().owner(),
             relevance: None,
@@ -215,7 +228,7 @@ impl SlurmSource {
             concurrent_max,
             deadline,
         };
-        find_daemonless_jobs(stale, terms)
+        query_other_steps(stale, terms)
     }
 
     /// Queries the daemons. Of those that `asked` has, the outcome is known.
@@ -231,7 +244,7 @@ impl SlurmSource {
         deadline: Deadline,
     ) -> Result<Answers, SourceError> {
         let tree = self.slurm_conf.tree();
-        let owners = OwnerSearch::new(tree, self.records.as_ref());
+        let owners = self.owner_search();
         let spool = self.spool.as_deref();
         let node_name = self.node_name.as_deref();
         let FoundSockets {
@@ -294,11 +307,7 @@ impl SlurmSource {
                 }
                 Err(error) => error,
             };
-            let kind = match error {
-                // A daemon that hung up may have a running job as well.
-                Error::Timeout | Error::ConnectionClosed => FaultKind::Silent,
-                _ => FaultKind::Broken,
-            };
+            let kind = fault_kind(error);
             let doubt = Doubt {
                 cause: format!("{path}: {error}"),
                 owners: owners.find(&socket.name.job, *pid),
@@ -322,6 +331,15 @@ impl SlurmSource {
         found.seen = seen;
         found.stale = stale;
         Ok(found)
+    }
+}
+
+/// Tells why nothing is known of a job whose daemon has this error.
+fn fault_kind(error: &Error) -> FaultKind {
+    match error {
+        // A daemon that hung up may have a running job as well.
+        Error::Timeout | Error::ConnectionClosed => FaultKind::Silent,
+        _ => FaultKind::Broken,
     }
 }
 
@@ -360,9 +378,17 @@ impl Source for SlurmSource {
         }
         // Whoever has another job joins that one, and waits for no further daemon.
         if report.jobs.is_empty() && report.starting.is_empty() {
-            let jobs = self.find_daemonless_jobs(&found.stale, CONCURRENT_QUERIES_MAX, deadline);
-            let own = jobs.into_iter().filter(|(owner, _)| *owner == uid);
-            report.daemonless = own.map(|(_, job)| job).collect();
+            let owners = self.owner_search();
+            let steps = self.query_other_steps(&found.stale, CONCURRENT_QUERIES_MAX, deadline);
+            for (socket, steps) in found.stale.iter().zip(steps) {
+                report.add_faults(steps.find_fault(socket, &owners).into_iter().collect(), uid);
+                match steps {
+                    OtherSteps::Running { owner, job } if owner == uid => {
+                        report.daemonless.push(job);
+                    }
+                    _ => {}
+                }
+            }
         }
         Ok(report)
     }

@@ -114,6 +114,9 @@ fn job_whose_extern_step_was_killed_is_reported_if_another_step_runs() {
     step(12, "0", DaemonBehavior::Answers(5, RUNNING));
     let report = bench.report();
     assert_eq!(ids(&report), [""; 0]);
+    // Job 10 may run as well, and be this user's.
+    assert_eq!(report.silent.len(), 1, "{report:?}");
+    assert!(report.silent.first().unwrap().contains("n1_10.0: "));
     let [job] = report.daemonless.as_slice() else {
         panic!("{report:?}")
     };
@@ -125,6 +128,49 @@ fn job_whose_extern_step_was_killed_is_reported_if_another_step_runs() {
         "{}",
         job.cause
     );
+}
+
+/// Else a command takes the job for one that is over, and ends the processes of its owner.
+#[test]
+fn silence_of_other_step_leaves_job_in_doubt_however_often_it_is_asked_about() {
+    let bench = SlurmBench::new("/s");
+    drop(UnixListener::bind(bench.path("s", "n1", 7)).unwrap());
+    let step = bench.scratch.dir("s").join("n1_7.0");
+    bench.daemons.add(&step, DaemonBehavior::Hangs);
+    bench.cgroup_v1(5, 7);
+    let mut asked = AskedDaemons::default();
+    let mut ask = |time| {
+        let deadline = bench.deadline_after(time);
+        let source = bench.source(None);
+        let found = source.jobs_of_users(Sought::All, &mut asked, deadline);
+        let doubts = found.unwrap().doubts.into_iter();
+        let doubts: Vec<_> = doubts.map(|doubt| (doubt.owners, doubt.job)).collect();
+        (doubts, bench.clock.elapsed())
+    };
+    let job: Option<JobId> = Some("7".parse().unwrap());
+    let own = vec![(PossibleOwners::Only([5].into()), job.clone())];
+    assert_eq!(ask(LONG), (own.clone(), QUERY_TIMEOUT));
+    assert_eq!(ask(LONG), (own, QUERY_TIMEOUT));
+}
+
+#[test]
+fn other_step_that_there_was_no_time_to_ask_is_asked_later() {
+    let bench = SlurmBench::new("/s");
+    drop(UnixListener::bind(bench.path("s", "n1", 7)).unwrap());
+    bench.daemon(8, DaemonBehavior::Hangs);
+    let step = bench.scratch.dir("s").join("n1_7.0");
+    bench.daemons.running(&step, 5);
+    let mut asked = AskedDaemons::default();
+    let mut ask = |time| {
+        let deadline = bench.deadline_after(time);
+        let source = bench.source(None);
+        let found = source.jobs_of_users(Sought::All, &mut asked, deadline);
+        let found = found.unwrap();
+        (found.doubts.len(), found.without_logins.len())
+    };
+    // The daemon of job 8 uses up the time.
+    assert_eq!(ask(QUERY_TIMEOUT / 2), (2, 0));
+    assert_eq!(ask(LONG), (1, 1));
 }
 
 #[test]
