@@ -281,6 +281,47 @@ fn imp_with_children_of_two_users_is_a_fault() {
     assert_eq!(owners, [PossibleOwners::Only(users)]);
 }
 
+/// A process that ends while it is read is nobody's who is not seen; one that is hidden or cannot be read may be
+/// anybody's.
+#[test]
+fn process_that_has_ended_leaves_owners_of_unit_known() {
+    let bench = FluxBench::new();
+    bench.process(10, 1, [FLUX, 0, 0, 0]);
+    bench.process(11, 10, [5; 4]);
+    bench.process(12, 10, [6; 4]);
+    bench.children(10, "11 12 ");
+    bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[13, 10]);
+    let owners = || {
+        let deadline = Deadline::after(Duration::from_secs(60));
+        let all = bench.source().jobs_of_all_users(deadline).unwrap();
+        let owners: Vec<_> = all.doubts.into_iter().map(|doubt| doubt.owners).collect();
+        owners
+    };
+    let users = [5, 6].into_iter().collect();
+    assert_eq!(owners(), [PossibleOwners::Only(users)]);
+    bench.scratch.file("proc/13/status", "no status");
+    assert_eq!(owners(), [PossibleOwners::Any]);
+    let proc = bench.scratch.path().join("proc");
+    std::fs::remove_dir_all(proc.join("13")).unwrap();
+    std::fs::remove_dir_all(proc.join("1")).unwrap();
+    assert_eq!(owners(), [PossibleOwners::Any]);
+}
+
+/// It may be the IMP.
+#[test]
+fn unit_with_unreadable_process_and_without_imp_is_a_fault() {
+    let bench = FluxBench::new();
+    bench.process(11, 1, [5; 4]);
+    bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[10, 11]);
+    assert_eq!(bench.report().broken, [""; 0], "the IMP has ended");
+    bench.scratch.file("proc/10/status", "no status");
+    let broken = bench.report().broken;
+    assert!(
+        broken.first().unwrap().contains("cannot be read"),
+        "{broken:?}"
+    );
+}
+
 #[test]
 fn missing_account_or_slice_is_absent() {
     let bench = FluxBench::new();

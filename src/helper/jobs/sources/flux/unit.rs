@@ -55,8 +55,10 @@ pub(super) enum UnitState {
 #[derive(Default)]
 struct ProcessTable {
     processes: Vec<Process>,
-    /// At least one process could not be read.
-    has_unread: bool,
+    /// At least one process was not there when it was read: it has ended, or is hidden.
+    has_absent: bool,
+    /// At least one process is there and could not be read.
+    has_unreadable: bool,
     /// At least one process is in another pid namespace.
     has_foreign: bool,
 }
@@ -90,8 +92,8 @@ impl UnitInspector<'_> {
             if table.has_foreign {
                 return self.invalid("its processes have no numbers here", &table);
             }
-            if table.has_unread && self.has_hidden_processes() {
-                return self.invalid(HIDDEN_PROCESSES, &table);
+            if let Some(cause) = self.find_unread(&table) {
+                return self.invalid(cause, &table);
             }
             return if is_full {
                 UnitState::TooManyProcesses
@@ -140,7 +142,7 @@ impl UnitInspector<'_> {
             .flat_map(|process| process.uids)
             .filter(|uid| *uid != ROOT_UID && *uid != self.flux)
             .collect();
-        let is_whole = !table.has_foreign && !table.has_unread;
+        let is_whole = !table.has_foreign && self.find_unread(table).is_none();
         UnitState::Invalid {
             cause: cause.to_owned(),
             owners: if is_whole {
@@ -171,10 +173,25 @@ impl UnitInspector<'_> {
                         return Some(());
                     }
                 }
-                Err(_) => table.has_unread = true,
+                Err(error) if is_absent(&error) => table.has_absent = true,
+                Err(_) => table.has_unreadable = true,
             }
         }
         Some(())
+    }
+
+    /// Finds why processes of the unit may be missing in the table; `None` if all that were not read have ended, which
+    /// puts nothing in doubt.
+    fn find_unread(&self, table: &ProcessTable) -> Option<&'static str> {
+        if !table.has_absent && !table.has_unreadable {
+            return None;
+        }
+        if self.has_hidden_processes() {
+            return Some(HIDDEN_PROCESSES);
+        }
+        table
+            .has_unreadable
+            .then_some("a process in it cannot be read")
     }
 
     /// Tells whether other users' processes are hidden: then process 1 is hidden too.
@@ -197,4 +214,9 @@ fn read_pids(dir: &Path) -> io::Result<Vec<i32>> {
 /// Tells whether the cgroup is gone or being removed.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
+}
+
+/// Tells whether a process was not there when it was read: its directory was gone, or it ended while it was read.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
