@@ -379,8 +379,8 @@ impl Source for SlurmSource {
         // Whoever has another job joins that one, and waits for no further daemon.
         if report.jobs.is_empty() && report.starting.is_empty() {
             let owners = self.owner_search();
-            let steps = self.query_other_steps(&found.stale, CONCURRENT_QUERIES_MAX, deadline);
-            for (socket, steps) in found.stale.iter().zip(steps) {
+            let answers = self.query_other_steps(&found.stale, CONCURRENT_QUERIES_MAX, deadline);
+            for (socket, steps) in found.stale.iter().zip(answers) {
                 report.add_faults(steps.find_fault(socket, &owners).into_iter().collect(), uid);
                 match steps {
                     OtherSteps::Running { owner, job } if owner == uid => {
