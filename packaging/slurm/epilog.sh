@@ -40,5 +40,8 @@ run() {
     scontrol update NodeName="$SLURMD_NODENAME" State=DRAIN Reason="$why"
 }
 
-run job-adopt unregister "$SLURM_JOB_ID"
+# What waits for another process of its user ends with that one. So the job's processes are judged after these.
+is_over=yes
+job-adopt unregister "$SLURM_JOB_ID" >/dev/null 2>&1 || is_over=no
 run job-adopt strays --kill --uid "$SLURM_JOB_UID"
+test "$is_over" = yes || run job-adopt unregister --timeout 2 "$SLURM_JOB_ID"

@@ -784,6 +784,54 @@ fn htcondor_watcher_refuses_job_of_another_owner() {
     });
 }
 
+/// A process that waits for another one of its user ends with that one. A stand-in shows the order: its job has ended once
+/// the strays have, but for what no signal ends.
+#[test]
+fn epilogs_drain_node_only_for_what_stays_after_the_end_of_strays() {
+    let stand_in = "#!/bin/sh
+        case $1 in strays) : >/run/strays-ended; exit 0 ;; esac
+        test ! -e /run/strays-ended || test -e /run/stuck || exit 0
+        echo 'job-adopt: empty /j: cannot be killed: 7 (cat)' >&2
+        exit 4\n";
+    let recorder = "#!/bin/sh\necho \"$*\" >>/run/drained\n";
+    on_node(|node| {
+        let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
+        for (path, content) in [
+            ("job-adopt", stand_in),
+            ("scontrol", recorder),
+            ("flux", recorder),
+        ] {
+            let path = format!("/usr/bin/{path}");
+            node.sh(&format!("rm -f {path}")).ok();
+            node.write(&path, content);
+            node.set_mode(&path, 0o755);
+        }
+        for (hook, drain) in [
+            ("slurm/epilog.sh", "State=DRAIN"),
+            ("flux/housekeeping.sh", "resource drain"),
+        ] {
+            node.install(&packaging.join(hook), "/tmp/hook");
+            let run = || {
+                let variables = start(hook).1.join(" ");
+                node.sh(&format!(
+                    "rm -f /run/strays-ended; env {variables} /tmp/hook"
+                ))
+                .ok();
+            };
+            run();
+            assert!(!node.exists("/run/drained"), "{hook}");
+            node.sh(": >/run/stuck").ok();
+            run();
+            let drained = node.read("/run/drained");
+            assert!(
+                drained.contains(drain) && drained.contains("cannot be killed: 7 (cat)"),
+                "{hook}: {drained}"
+            );
+            node.sh("rm /run/stuck /run/drained").ok();
+        }
+    });
+}
+
 /// Everything that a user can set for a job, in the form that a scheduler passes on. `/tmp/evil`
 /// has a program for every name that a hook runs, and each leaves a mark.
 const HOSTILE: [&str; 24] = [
