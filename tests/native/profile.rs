@@ -147,3 +147,42 @@ fn disable_during_a_try_refuses_before_it_takes_the_try_back() {
         assert!(!node.read("/etc/pam.d/sshd").contains("pam_job_adopt"));
     });
 }
+
+/// The undo of an interrupted change takes our lines out, and what follows may fail.
+#[test]
+fn enable_after_interrupted_one_leaves_node_closed_where_it_fails() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_profile(node);
+        node.sh("pam-auth-update --disable slurm-adopt").ok();
+        node.write(
+            "/run/fails",
+            "[ \"$1\" != reload ] || { rm /run/fails; kill -KILL $PPID; }\n",
+        );
+        assert_ne!(node.job_adopt(&["enable"]).code, 0);
+        let stack = node.read("/etc/pam.d/sshd");
+        assert!(stack.contains("pam_job_adopt"));
+        let refuse = |words: &[&str], why: &str| {
+            node.job_adopt(words).exits(3).says(why);
+            assert_eq!(node.read("/etc/pam.d/sshd"), stack, "{words:?}");
+        };
+        let remedy =
+            "run pam-auth-update --enable slurm-adopt and job-adopt enable --undo, and begin again";
+        for words in [
+            &["enable"][..],
+            &["enable", "--only", "slices"],
+            &["enable", "--arguments", "mistyped"],
+            &["enable", "--dry-run"],
+        ] {
+            refuse(words, remedy);
+            assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "root"]);
+        }
+        node.sh("touch /etc/nologin").ok();
+        refuse(&["enable", "--arguments", "mistyped"], "mistyped");
+        node.job_adopt(&["enable"])
+            .exits(0)
+            .says("an earlier job-adopt enable was interrupted");
+        node.sh("rm /etc/nologin").ok();
+        assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "root"]);
+    });
+}

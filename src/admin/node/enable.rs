@@ -34,6 +34,7 @@ use kernel::trust::Trust;
 use module::Settings;
 use questions::{StackChange, run_account, run_stack};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 use verdict::Trial;
@@ -125,6 +126,9 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     if options.place.dry_run {
         if let Some(pending) = Pending::read(root)? {
             output.warn(pending.describe());
+            if !pending.is_trial() {
+                require_door_after_undo(&pending)?;
+            }
         }
         let plan = NodePlan::new(options, output)?;
         plan.describe(output)?;
@@ -161,6 +165,8 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         let why = "end the try first";
         return Err(Error::failed("change", "the node", why));
     }
+    require_door_after_undo(&pending)?;
+    require_plan(options)?;
     pending.undo_files(output)?;
     let result = set_up(options, output);
     // Not before: slices that are closed again must not open for a moment. This plan may leave them out, or fail. A try
@@ -171,6 +177,38 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         pending.open_slices(output);
     }
     result
+}
+
+/// Requires that the undo of an interrupted change leaves no node on which a profile of pam-auth-update is off that would
+/// keep users without a job out: what follows the undo may fail.
+///
+/// # Errors
+///
+/// [`Error::Failed`] with what to run, and for a stack that cannot be read.
+fn require_door_after_undo(pending: &Pending) -> Result<(), Error> {
+    let Some((stack, restored)) = pending.read_undone_stack()? else {
+        return Ok(());
+    };
+    let Door::ProfileOff(profile) = stack.find_door(&restored.text)? else {
+        return Ok(());
+    };
+    let why = format!(
+        "without our lines nothing keeps users without a job out: run pam-auth-update --enable {profile} and \
+         job-adopt enable --undo, and begin again; or touch /etc/nologin before this and remove it after it"
+    );
+    Err(Error::failed("enable", stack.path.display(), why))
+}
+
+/// Requires that the change can be planned, before an interrupted one is taken back: a call that is refused leaves the
+/// node as closed as it is. The plan after the undo gives the warnings. It fails as [`NodePlan::new`] does.
+fn require_plan(options: &Options) -> Result<(), Error> {
+    let (mut out, mut err) = (io::sink(), io::sink());
+    let mut output = Output {
+        out: &mut out,
+        err: &mut err,
+    };
+    NodePlan::new(options, &mut output)?;
+    Ok(())
 }
 
 /// Changes what is missing, for good or as a trial. It fails with [`Error::Failed`] if that cannot be planned or made.
