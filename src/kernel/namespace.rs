@@ -68,6 +68,21 @@ fn has_mounts_of_node() -> bool {
     }
 }
 
+/// Returns whether the directory of an absolute path is the same here and in the first process's mounts. Only root may be
+/// able to change any part of either; `false` if that cannot be told.
+fn has_dir_of_node(path: &str) -> bool {
+    let Some(dir) = Path::new(path).parent() else {
+        return false;
+    };
+    let on_node = PathBuf::from(format!("{NODE_ROOT}{}", dir.display()));
+    let identity = |trust: Trust, folder: &Path| {
+        let stat = fstat(&trust.dir(folder).ok()?.dir).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    };
+    let current = identity(Trust::root(), dir);
+    current.is_some() && current == identity(Trust::node(), &on_node)
+}
+
 impl Namespace {
     /// Checks that a descriptor is a namespace of this kind, a `CLONE_NEW` number. `object` is for messages.
     ///
@@ -116,17 +131,21 @@ impl Namespace {
     }
 
     /// Opens the mount namespace at a path of the node, as [`Namespace::open`] does, also if this process has other
-    /// mounts than the first one: another module may have given the login mounts of its own (pam_namespace(8)), and the
-    /// kernel leaves out each file of a mount namespace when it copies mounts (`CL_COPY_MNT_NS_FILE`).
+    /// mounts than the node: another module may have given the login mounts of its own (pam_namespace(8)), and the
+    /// kernel leaves out each file of a mount namespace when it copies mounts (`CL_COPY_MNT_NS_FILE`). The first
+    /// process's mounts are then the node's if they have the same directory at the path. In a pod with the processes of
+    /// its host they are the host's, and have another directory there, perhaps with a namespace of another job.
     ///
     /// # Errors
     ///
     /// As [`Namespace::open`].
     pub fn open_on_node(path: &str) -> Result<Self, OperationError> {
-        if has_mounts_of_node() {
-            return Self::open(path);
+        match Self::open(path) {
+            Err(_) if !has_mounts_of_node() && has_dir_of_node(path) => {
+                Self::open_trusted(&format!("{NODE_ROOT}{path}"), &Trust::node())
+            }
+            result => result,
         }
-        Self::open_trusted(&format!("{NODE_ROOT}{path}"), &Trust::node())
     }
 
     /// Opens the mount namespace at a path that is trusted so.

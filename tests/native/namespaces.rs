@@ -12,21 +12,30 @@ use crate::support::{
 const LOOK: &str =
     "cat /proc/self/cgroup; cat /tmp/whose; echo \"at $(pwd)\"; readlink /proc/self/ns/mnt";
 
-/// Makes a mount namespace at /run/ns/NAME, with `unshare` and these options, and runs a script in
+/// Returns the commands that make a mount namespace at this path, with `unshare` and these options, and run a script in
 /// it. Linux 6.18 numbers namespaces by processor, and refuses to bind one whose number is below
-/// that of the node's own; so it tries each processor.
-fn make_namespace(node: &Node, name: &str, options: &str, script: &str) -> String {
-    let path = format!("/run/ns/{name}");
-    node.sh(&format!(
-        "[ -d /run/ns ] || {{ mkdir -m 755 /run/ns; mount --bind /run/ns /run/ns; \
-         mount --make-private /run/ns; echo node >/tmp/whose; }}; : >{path}
+/// that of the caller's own; so they try each processor.
+fn script_of_namespace(path: &str, options: &str, script: &str) -> String {
+    format!(
+        "(: >{path}
          for cpu in $(seq 0 $(nproc --all)); do
              taskset -c $cpu unshare {options} --mount --propagation private \
                  sh -ec '{script}; exec sleep 600' & pid=$!
              until grep -q sleep /proc/$pid/comm; do kill -0 $pid || break; sleep 0.01; done
              ! mount --bind /proc/$pid/ns/mnt {path} || done=1
              kill -9 $pid; [ -z \"$done\" ] || exit 0
-         done; exit 1"
+         done; exit 1)"
+    )
+}
+
+/// Makes a mount namespace at /run/ns/NAME, as [`script_of_namespace`] does.
+fn make_namespace(node: &Node, name: &str, options: &str, script: &str) -> String {
+    let path = format!("/run/ns/{name}");
+    let make = script_of_namespace(&path, options, script);
+    node.sh(&format!(
+        "[ -d /run/ns ] || {{ mkdir -m 755 /run/ns; mount --bind /run/ns /run/ns; \
+         mount --make-private /run/ns; echo node >/tmp/whose; }}
+         {make}"
     ))
     .ok();
     path
@@ -661,6 +670,49 @@ fn namespace_is_found_in_mounts_of_node() {
         let (holder, root_pid) = register_held_namespace(node, job);
         assert_inside(login(), job);
         end(node, holder, &root_pid);
+    });
+}
+
+/// A pod with the host's processes has files of its own, and the first process has the host's, perhaps with a namespace
+/// of another job at the same path.
+#[test]
+fn namespace_of_pod_is_not_looked_for_on_its_host() {
+    on_node(|node| {
+        let path = make_private_namespace(node);
+        let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
+        let job = &job.cgroup;
+        register_with(node, job, &path).ok();
+        install_login(node);
+        node.write_stack(&format!(
+            "{AUTH_LINES}account required pam_permit.so\nsession required pam_permit.so\n\
+             session [default=ignore] pam_job_adopt.so timeout=3\n"
+        ));
+        let pin = script_of_namespace(
+            &path,
+            "",
+            "mount -t tmpfs tmpfs /tmp; echo job of the pod >/tmp/whose",
+        );
+        node.write(
+            "/run/pod",
+            &format!(
+                "set -e; mount -t tmpfs -o mode=755 tmpfs /run/ns\n\
+                 if [ $1 = pinned ]; then {pin}; fi\ncd /srv; {LOGIN}\n"
+            ),
+        );
+        let login = |state: &str| {
+            node.sh(&format!(
+                "unshare --mount --propagation private sh /run/pod {state}"
+            ))
+        };
+        login("pinned")
+            .says("session succeeds")
+            .says("job of the pod\n")
+            .joins_cgroup(job);
+        // Our line refuses, and the stack goes on without it.
+        login("unpinned")
+            .says("[JA07]")
+            .says("node\n")
+            .omits("job of");
     });
 }
 
