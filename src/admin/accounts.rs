@@ -190,25 +190,49 @@ pub(crate) fn require_root(operation: &str) -> Result<(), Error> {
 /// The account that the helper runs as.
 pub(super) const HELPER_USER: &str = "job-adopt";
 
+/// Why nothing was looked up with the rights of the helper's account.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RightsError {
+    /// There is no such account, or it has root's rights: no login gets as far as to the look-up.
+    #[error("{0}")]
+    NoAccount(String),
+    /// The kernel refuses, as in a container without the capability for it: logins may well have these rights.
+    #[error("take the rights of {HELPER_USER}: {reason}", reason = .0.desc())]
+    NotTaken(Errno),
+}
+
 /// Calls `look_up` with the rights of the helper's account, if this process is root: root may read
 /// files that the helper cannot. Any other user keeps their own rights. The caller has its own again when this returns
 /// or panics.
 ///
 /// # Errors
 ///
-/// A text that says what is wrong with the account, or why its rights could not be taken; `look_up` is not called then.
-pub(super) fn with_helper_rights<T>(look_up: impl FnOnce() -> T) -> Result<T, String> {
+/// [`RightsError`] without the account, or if its rights could not be taken; `look_up` is not called then.
+pub(super) fn with_helper_rights<T>(look_up: impl FnOnce() -> T) -> Result<T, RightsError> {
     if !geteuid().is_root() {
         return Ok(look_up());
     }
-    let account = find_helper()?;
-    let failed = |errno: Errno| format!("take the rights of {HELPER_USER}: {}", errno.desc());
+    let account = find_helper().map_err(RightsError::NoAccount)?;
+    let failed = RightsError::NotTaken;
     let _own = OwnRights::read().map_err(failed)?;
     setgroups(&[])
         .and_then(|()| setegid(account.gid))
         .and_then(|()| seteuid(account.uid))
         .map_err(failed)?;
     Ok(look_up())
+}
+
+/// Calls `look_up` as [`with_helper_rights`] does; without the helper's account, with the rights of this process. That
+/// account is a finding of its own, by which every login is refused: what else is wrong is looked for all the same.
+///
+/// # Errors
+///
+/// [`RightsError::NotTaken`]: root would read what no login can.
+pub(super) fn with_helper_rights_if_any<T>(look_up: impl Fn() -> T) -> Result<T, RightsError> {
+    match with_helper_rights(&look_up) {
+        Err(RightsError::NoAccount(_)) => Ok(look_up()),
+        result => result,
+    }
 }
 
 /// The rights of this process, which lowers them. Its drop gives them back.
@@ -275,7 +299,7 @@ pub(super) fn run_as_helper(command: &mut Command, group: Option<&str>) -> Resul
 ///
 /// [`Error::Failed`] if root cannot take these rights: root would read what no login can.
 pub(super) fn with_login_rights<T>(look_up: impl FnOnce() -> T) -> Result<T, Error> {
-    with_helper_rights(look_up).map_err(Error::Failed)
+    with_helper_rights(look_up).map_err(|error| Error::Failed(error.to_string()))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::finding::{Check, Finding, Severity};
 use super::remedy::shell_path;
 use super::site::{Site, runs_slurm};
 use super::trusted_file::trust_remedy;
-use crate::accounts::with_helper_rights;
+use crate::accounts::{RightsError, with_helper_rights_if_any};
 use crate::explain::devices::modes::{NodeMode, NodeUser, RestrictedNodes};
 use crate::job::running_jobs::{query_schedulers, read_records};
 use helper::devices::{Resolver, Specifier};
@@ -30,17 +30,27 @@ pub(super) struct ConfigFacts {
     /// The path of the configuration.
     conf: PathBuf,
     /// Whether logins can use the configuration.
-    file: Result<(), ConfigError>,
+    file: Result<(), ConfigFault>,
     /// The file of the key `enforce`; `None` if the module always decides.
     enforce: Option<(PathBuf, EnforceState)>,
     /// The entries of `always_allowed` that resolve on this node.
     always_allowed: Vec<AllowedDevices>,
-    restricted_modes: Vec<RestrictedMode>,
+    restricted_modes: Result<Vec<RestrictedMode>, RightsError>,
     /// Limits of logins whose controller is not on cgroup v2, one for each key.
     limits_without_controller: Vec<LimitKey>,
     login_limits: LoginLimits,
     /// A disk of this node counts weights.
     weighs_disks: bool,
+}
+
+/// Why it is not sure that logins can use the configuration.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigFault {
+    #[error("{0}")]
+    Unusable(#[from] ConfigError),
+    /// It could not be read with a login's rights, so nothing is known.
+    #[error("{0}")]
+    Unread(RightsError),
 }
 
 /// The file whose existence makes the module decide.
@@ -119,7 +129,14 @@ impl ConfigFacts {
                 .iter()
                 .filter_map(AllowedDevices::finding),
         );
-        findings.extend(self.restricted_modes.iter().map(RestrictedMode::finding));
+        match &self.restricted_modes {
+            Ok(modes) => findings.extend(modes.iter().map(RestrictedMode::finding)),
+            Err(error) => {
+                let text = format!("could not be looked at as a login does: {error}");
+                let remedy = "run this as root of the node";
+                findings.push(Finding::unknown(Check::DeviceModes, "GPUs", text, remedy));
+            }
+        }
         findings.extend(
             self.limits_without_controller
                 .iter()
@@ -195,46 +212,55 @@ impl ConfigFacts {
                 let text = "is valid, or missing, and only root can change it";
                 Finding::fine(Check::Configuration, object, text)
             }
-            Err(error) => {
-                let remedy = match error {
-                    ConfigError::UntrustedFile(error) => trust_remedy(error),
+            Err(fault) => {
+                let text = describe_fault(fault);
+                let remedy = match fault {
+                    ConfigFault::Unread(_) => {
+                        let remedy = "run this as root of the node";
+                        return Finding::unknown(Check::Configuration, object, text, remedy);
+                    }
+                    ConfigFault::Unusable(ConfigError::UntrustedFile(error)) => trust_remedy(error),
                     // No command takes the line away: its key would have the default, which may open the node.
-                    ConfigError::InvalidLine(..) => {
+                    ConfigFault::Unusable(ConfigError::InvalidLine(..)) => {
                         "correct that line; man job_adopt.conf has all keys".into()
                     }
                 };
-                Finding::error(Check::Configuration, object, describe_fault(error), remedy)
+                Finding::error(Check::Configuration, object, text, remedy)
             }
         }
     }
 }
 
 /// Requires that logins can use the configuration at `conf`: on this node, whose root is `/`, it is read with the rights of
-/// the helper if these can be had.
+/// the helper's account if there is that account.
 ///
 /// # Errors
 ///
-/// As [`Config::read`].
+/// As [`Config::read`]; [`ConfigFault::Unread`] if it cannot be read so.
 pub(crate) fn require_configuration(
     conf: &Path,
     trust: &Trust,
     root: &Path,
-) -> Result<(), ConfigError> {
+) -> Result<(), ConfigFault> {
     let read = || Config::read(conf, trust).map(drop);
-    if root != Path::new("/") {
-        return read();
-    }
-    // Without the helper's account, which is a finding of its own, the caller's rights have to do.
-    with_helper_rights(read).unwrap_or_else(|_| read())
+    let result = if root == Path::new("/") {
+        with_helper_rights_if_any(read).map_err(ConfigFault::Unread)?
+    } else {
+        read()
+    };
+    Ok(result?)
 }
 
-/// Describes why logins cannot use the configuration, and what becomes of them.
-pub(crate) fn describe_fault(error: &ConfigError) -> String {
-    let fault = match error {
-        ConfigError::UntrustedFile(_) => "cannot be used",
-        ConfigError::InvalidLine(..) => "has a mistake",
+/// Describes why logins cannot use the configuration, and what becomes of them, or that it is not known.
+pub(crate) fn describe_fault(fault: &ConfigFault) -> String {
+    let state = match fault {
+        ConfigFault::Unread(error) => {
+            return format!("could not be read as a login reads it: {error}");
+        }
+        ConfigFault::Unusable(ConfigError::UntrustedFile(_)) => "cannot be used",
+        ConfigFault::Unusable(ConfigError::InvalidLine(..)) => "has a mistake",
     };
-    format!("{fault}, so every login is refused (JA09): {error}")
+    format!("{state}, so every login is refused (JA09): {fault}")
 }
 
 impl EnforceState {
@@ -346,24 +372,27 @@ impl AllowedDevices {
 
 /// Lists the nodes of GPUs that not every user can open, grouped by their mode. There are none if the GPUs
 /// cannot be listed: the command `devices` shows why.
-fn list_restricted_modes(site: &Site) -> Vec<RestrictedMode> {
+///
+/// # Errors
+///
+/// As [`Site::with_helper_rights_if_any`].
+fn list_restricted_modes(site: &Site) -> Result<Vec<RestrictedMode>, RightsError> {
     let tree = site.tree();
     let list = || topology::list_gpus(&tree).unwrap_or_default();
     let mut restricted = RestrictedNodes::default();
-    // Without the helper's account, which is a finding of its own, the caller's rights have to do.
-    for gpu in site.with_helper_rights(list).unwrap_or_else(|_| list()) {
+    for gpu in site.with_helper_rights_if_any(list)? {
         for device in gpu.devices.devices {
             restricted.add_if_restricted(&tree, &device.node, device.rule.access());
         }
     }
     if restricted.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let users = find_job_owners(site);
-    restricted
+    Ok(restricted
         .iter()
         .map(|(mode, nodes)| RestrictedMode::new(mode, nodes, &users))
-        .collect()
+        .collect())
 }
 
 impl RestrictedMode {

@@ -1,6 +1,6 @@
 //! The node that is checked: its files, accounts and processes of root.
 
-use crate::accounts::{self, with_helper_rights};
+use crate::accounts::{self, RightsError, with_helper_rights, with_helper_rights_if_any};
 use helper::Config;
 use helper::jobs::sources::processes;
 use helper::node::Tree;
@@ -151,9 +151,24 @@ impl Site {
     }
 
     /// Calls `look_up` with the rights of the helper's account.
-    pub(super) fn with_helper_rights<T>(&self, look_up: impl FnOnce() -> T) -> Result<T, String> {
+    pub(super) fn with_helper_rights<T>(
+        &self,
+        look_up: impl FnOnce() -> T,
+    ) -> Result<T, RightsError> {
         if self.is_here() {
             with_helper_rights(look_up)
+        } else {
+            Ok(look_up())
+        }
+    }
+
+    /// Calls `look_up` with the rights of the helper's account if there is that account.
+    pub(super) fn with_helper_rights_if_any<T>(
+        &self,
+        look_up: impl Fn() -> T,
+    ) -> Result<T, RightsError> {
+        if self.is_here() {
+            with_helper_rights_if_any(look_up)
         } else {
             Ok(look_up())
         }

@@ -8,6 +8,7 @@ use super::site::{Site, root_processes};
 use super::slurm_namespace::JobNamespaces;
 use super::sources::{find_other_slurm_conf, name_slurm_conf};
 use super::trusted_file::trust_remedy;
+use crate::accounts::RightsError;
 use helper::SlurmDevices;
 use helper::slurm_conf::{
     ConfError, ConfLine, Lines, SlurmConfFiles, list_conf_paths, read_constrain_devices,
@@ -67,8 +68,11 @@ impl SlurmFacts {
     }
 
     /// Reads the other facts; `read_conf` is an error if the rights of the helper could not be had.
-    fn from_conf(site: &Site, read_conf: Result<Result<SlurmConf, ConfError>, String>) -> Self {
-        // Without the helper's account, which is a finding of its own, Slurm's files are not read.
+    fn from_conf(
+        site: &Site,
+        read_conf: Result<Result<SlurmConf, ConfError>, RightsError>,
+    ) -> Self {
+        // Without the helper's rights, which is a finding of its own, Slurm's files are not read.
         let was_read = read_conf.is_ok();
         let conf = read_conf.unwrap_or(Err(ConfError::MissingSlurmConf));
         let path = match &conf {
@@ -364,7 +368,7 @@ mod tests {
             }
             .findings()
         };
-        assert_eq!(findings(Err("no account".to_owned())), []);
+        assert_eq!(findings(Err(RightsError::NoAccount(String::new()))), []);
         assert_eq!(findings(Ok(Err(ConfError::MissingSlurmConf))).len(), 1);
     }
 }

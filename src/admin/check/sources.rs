@@ -42,7 +42,10 @@ impl SourceFacts {
             Node::host().query_source_health(&node, &site.config, NOBODY_UID, SOURCE_TIMEOUT)
         });
         Self {
-            health: answer.and_then(|health| health.map_err(|error| error.to_string())),
+            health: match answer {
+                Ok(health) => health.map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            },
             has_slurm,
             other_slurm_conf: find_other_slurm_conf(site, slurm_conf),
             conf: site.conf.clone(),

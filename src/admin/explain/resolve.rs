@@ -551,7 +551,8 @@ impl Trace {
             return Err(failure);
         }
         let explained = with_helper_rights(|| Node::host().answer(request));
-        let ExplainedReply { reply, evidence } = explained.map_err(|cause| {
+        let ExplainedReply { reply, evidence } = explained.map_err(|error| {
+            let cause = error.to_string();
             self.query_failure = Some(cause.clone());
             Failure::new(Reason::Configuration, cause)
         })?;
