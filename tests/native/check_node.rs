@@ -438,6 +438,29 @@ fn record_of_job_that_is_gone_is_found() {
     });
 }
 
+/// The helper reads records without root's rights, and the module joins no cgroup without the stamp.
+#[test]
+fn record_that_no_login_can_use_is_found() {
+    on_node(|node| {
+        node.configure("sources = registry\n");
+        let job = node.job(ALICE, "4242").start();
+        let folder = "/run/job-adopt/jobs/1001";
+        check(node).finds_nothing(&["registry"]);
+        node.sh(&format!("chmod 700 {folder}")).ok();
+        node.pam(ALICE).says("[JA09]");
+        check(node).says("error", "records", "makes logins of alice fail (JA09)");
+        node.sh(&format!("chmod 755 {folder}")).ok();
+        check(node).spares("records", "makes logins of alice");
+        job.unstamp();
+        node.session(ALICE).fails().says("[JA07]");
+        check(node).says(
+            "error",
+            "records",
+            "makes logins of alice to job 4242 fail (JA07)",
+        );
+    });
+}
+
 /// A record that a newer version wrote is broken, and the job runs: `unregister` would end it.
 #[test]
 fn broken_record_has_command_only_once_its_cgroup_is_gone() {

@@ -5,14 +5,15 @@ use super::own_command::{OwnCommand, Subcommand};
 use super::remedy::{Remedy, run, shell_path};
 use super::site::{Site, runs_slurm};
 use super::trusted_file::{is_exposed, trust_remedy};
-use crate::accounts::UserNames;
+use crate::accounts::{RightsError, UserNames};
 use crate::job::running_jobs::{Known, query_scheduler, query_schedulers};
 use helper::Config;
 use helper::jobs::Job;
 use helper::jobs::records::{LoginTarget, ReadError, Record};
 use kernel::OperationError;
-use kernel::cgroup::{Mount, ignore_gone};
-use kernel::trust::TrustError;
+use kernel::cgroup::{Mount, Stamp, ignore_gone};
+use kernel::trust::{Distrust, TrustError};
+use nix::errno::Errno;
 use protocol::{JobId, Request, SourceName};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -49,7 +50,10 @@ enum RegistryState {
     Listed {
         faults: Vec<RecordFault>,
         stale: Vec<StaleRecord>,
+        unstamped: Vec<UnstampedJob>,
     },
+    /// Its records could not be read with a login's rights.
+    Unread(RightsError),
 }
 
 /// What makes logins of a user fail.
@@ -67,8 +71,19 @@ enum FaultKind {
     Record { job: JobId, is_gone: bool },
     /// The directory of the user's records, which others than root could write.
     Exposed,
+    /// The directory of the user's records, which a login cannot read.
+    Closed(Remedy),
     /// The directory of the user's records, for another cause.
     Directory,
+}
+
+/// The record of a job whose cgroup lacks the stamp of `register`, so that no login may join it.
+#[derive(Debug)]
+struct UnstampedJob {
+    path: PathBuf,
+    user: String,
+    job: JobId,
+    cause: String,
 }
 
 /// The record of a job whose cgroup is gone.
@@ -121,11 +136,21 @@ impl RegistryFacts {
                     "run this as root",
                 )]
             }
-            RegistryState::Listed { faults, stale } => {
+            RegistryState::Unread(error) => {
+                let text = format!("could not be read as a login reads it: {error}");
+                let remedy = "run this as root of the node";
+                vec![Finding::unknown(Check::Registry, object, text, remedy)]
+            }
+            RegistryState::Listed {
+                faults,
+                stale,
+                unstamped,
+            } => {
                 let text = "only root can write it";
                 let mut findings = vec![Finding::fine(Check::Registry, object, text)];
                 findings.extend(faults.iter().map(|fault| self.judge_fault(fault)));
                 findings.extend(stale.iter().map(|record| self.judge_stale(record)));
+                findings.extend(unstamped.iter().map(UnstampedJob::finding));
                 findings
             }
         }
@@ -181,7 +206,7 @@ impl RegistryFacts {
         } = fault;
         let exception = match kind {
             FaultKind::Record { .. } => ", unless another job takes them",
-            FaultKind::Exposed | FaultKind::Directory => "",
+            FaultKind::Exposed | FaultKind::Closed(_) | FaultKind::Directory => "",
         };
         let text = format!("makes logins of {user} fail (JA09){exception}: {cause}");
         let remedy = match kind {
@@ -196,6 +221,7 @@ impl RegistryFacts {
             FaultKind::Exposed => {
                 self.aside_remedy(&set_aside(path), &format!("no job of {user} runs here"))
             }
+            FaultKind::Closed(remedy) => remedy.clone(),
             FaultKind::Directory => {
                 "see what is in it: other records than those of jobs that run may go".into()
             }
@@ -224,12 +250,32 @@ impl RegistryFacts {
     }
 }
 
+impl UnstampedJob {
+    /// Reports the job as an error: the module itself refuses whom the helper admits.
+    fn finding(&self) -> Finding {
+        let Self {
+            path,
+            user,
+            job,
+            cause,
+        } = self;
+        let text = format!("makes logins of {user} to job {job} fail (JA07): {cause}");
+        let remedy = format!("register job {job} again, which stamps its cgroup");
+        Finding::error(Check::Records, path.display(), text, remedy)
+    }
+}
+
 impl RegistryState {
-    /// Reads the records of all users. A record or directory that cannot be used becomes a fault of its user;
-    /// the others are read all the same. A missing registry is unused: `register` makes it.
+    /// Reads the records of all users, with a login's rights. A record or directory that cannot be used becomes a fault of
+    /// its user; the others are read all the same. A missing registry is unused: `register` makes it.
     fn read(site: &Site) -> Self {
         let registry = &site.config.registry;
-        if let Err(error) = site.trust.dir(registry.dir()) {
+        let trusted = || site.trust.dir(registry.dir()).map(drop);
+        let trusted = match site.with_helper_rights_if_any(trusted) {
+            Ok(trusted) => trusted,
+            Err(error) => return Self::Unread(error),
+        };
+        if let Err(error) = trusted {
             return if error.is_missing() {
                 Self::Unused
             } else if site.at("/run/job-adopt").starts_with(error.path()) {
@@ -246,7 +292,12 @@ impl RegistryState {
         let mut faults = Vec::new();
         let mut records = Vec::new();
         for uid in users {
-            match registry.read_user(&site.trust, uid) {
+            let read = || registry.read_user(&site.trust, uid);
+            let read = match site.with_helper_rights_if_any(read) {
+                Ok(read) => read,
+                Err(error) => return Self::Unread(error),
+            };
+            match read {
                 Ok(read) => {
                     records.extend(read.records);
                     // Files that stand for no job, such as notes, refuse no login.
@@ -266,11 +317,7 @@ impl RegistryState {
                 // The registry was removed meanwhile.
                 Err(ReadError::NoRegistry) => {}
                 Err(ReadError::Distrusted(error)) => faults.push(RecordFault {
-                    kind: if is_exposed(&error) {
-                        FaultKind::Exposed
-                    } else {
-                        FaultKind::Directory
-                    },
+                    kind: FaultKind::of_directory(&error),
                     path: registry.user_dir(uid),
                     user: names.name(uid),
                     cause: error.to_string(),
@@ -279,9 +326,65 @@ impl RegistryState {
         }
         Self::Listed {
             faults,
+            unstamped: find_unstamped(site, &records, &mut names),
             stale: find_stale(site, records, &mut names),
         }
     }
+}
+
+impl FaultKind {
+    fn of_directory(error: &TrustError) -> Self {
+        match error.cause() {
+            _ if is_exposed(error) => Self::Exposed,
+            Distrust::Open(Errno::EACCES) => Self::Closed(trust_remedy(error)),
+            _ => Self::Directory,
+        }
+    }
+}
+
+/// Finds the jobs whose cgroup does not have the stamp that `register` sets, and lacks it still after [`EPILOG_GRACE`]:
+/// `unregister` takes the stamp away first, and then the record. Only root can read stamps.
+fn find_unstamped(site: &Site, records: &[Record], names: &mut UserNames) -> Vec<UnstampedJob> {
+    if !site.is_root() {
+        return Vec::new();
+    }
+    let find = |record: &&Record| find_stamp_fault(site, record).is_some();
+    let found: Vec<&Record> = records.iter().filter(find).collect();
+    if found.is_empty() {
+        return Vec::new();
+    }
+    sleep(EPILOG_GRACE);
+    let registry = &site.config.registry;
+    let mut unstamped = Vec::new();
+    for record in found {
+        let path = registry.record_path(record.uid, &record.id);
+        let Some(cause) = find_stamp_fault(site, record).filter(|_| path.exists()) else {
+            continue;
+        };
+        unstamped.push(UnstampedJob {
+            path,
+            user: names.name(record.uid),
+            job: record.id.clone(),
+            cause,
+        });
+    }
+    unstamped
+}
+
+/// Tells why the module would not take the cgroup that a record names for its job's; `None` if it would, if the cgroup is
+/// gone, and for a record that names none.
+fn find_stamp_fault(site: &Site, record: &Record) -> Option<String> {
+    let LoginTarget::Cgroup(path) = &record.target else {
+        return None;
+    };
+    let open = Mount::open_below(&site.root).and_then(|mount| mount.open_chain(path));
+    let chain = ignore_gone(open).ok()??;
+    let stamp = Stamp {
+        uid: record.uid,
+        job: record.id.clone(),
+    };
+    let required = chain.dir().and_then(|dir| stamp.require(dir));
+    ignore_gone(required).err().map(|error| error.to_string())
 }
 
 /// Finds the records of jobs whose cgroup is gone, and that are still there after [`EPILOG_GRACE`]. That of a job which a
@@ -360,7 +463,6 @@ fn is_cgroup_gone(site: &Site, record: &Record) -> bool {
 mod tests {
     use super::*;
     use crate::check::finding::Severity;
-    use kernel::trust::Distrust;
 
     fn facts(state: RegistryState, has_schedulers: bool) -> RegistryFacts {
         RegistryFacts {
@@ -379,8 +481,11 @@ mod tests {
             user: "bob".to_owned(),
             cause: "owned by uid 1002".to_owned(),
         }];
-        let stale = Vec::new();
-        let state = RegistryState::Listed { faults, stale };
+        let state = RegistryState::Listed {
+            faults,
+            stale: Vec::new(),
+            unstamped: Vec::new(),
+        };
         facts(state, has_schedulers).findings().remove(1).remedy
     }
 
@@ -390,10 +495,26 @@ mod tests {
         let listed = RegistryState::Listed {
             faults: Vec::new(),
             stale: Vec::new(),
+            unstamped: Vec::new(),
         };
         let findings = facts(listed, true).findings();
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].severity, Severity::Fine);
+    }
+
+    /// Other records are none of its causes, and it has no secret.
+    #[test]
+    fn directory_that_no_login_can_read_is_opened() {
+        let path = "/no-such/1002";
+        let advice = |cause| {
+            let error = TrustError::new(Path::new(path), cause);
+            let remedy = fault_remedy(FaultKind::of_directory(&error), path, true);
+            remedy.advice().to_owned()
+        };
+        let closed = advice(Distrust::Open(Errno::EACCES));
+        assert!(closed.ends_with("chmod a+rX /no-such/1002"), "{closed}");
+        let full = advice(Distrust::TooManyNames(9));
+        assert!(full.starts_with("see what is in it"), "{full}");
     }
 
     /// A user who owned the directory may have added devices to a record of root's.
@@ -451,8 +572,11 @@ mod tests {
                 job: "7".parse().unwrap(),
                 has_ended,
             }];
-            let faults = Vec::new();
-            let state = RegistryState::Listed { faults, stale };
+            let state = RegistryState::Listed {
+                faults: Vec::new(),
+                stale,
+                unstamped: Vec::new(),
+            };
             let finding = facts(state, true).findings().remove(1);
             assert_eq!(finding.severity, Severity::Warning);
             let text = &finding.text;
