@@ -6,7 +6,7 @@ use super::site::{Site, is_same_file, root_processes};
 use helper::jobs::sources::{parse_socket_name, processes};
 use helper::slurm_conf::{Lines, SpoolPath};
 use kernel::proc::{self, Proc};
-use module::node_name;
+use module::{Settings, node_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,20 @@ pub(super) struct SpoolFacts {
     exists: bool,
     /// slurmd runs here.
     runs_slurmd: bool,
+    /// The nodes whose jobs logins look for: one, unless our lines differ.
+    nodes: BTreeSet<String>,
+    /// The nodes in the names of the sockets at which step daemons listen, with the process of one.
+    socket_nodes: BTreeMap<String, i32>,
     /// The other folders in which step daemons listen, with the process of one.
     others: BTreeMap<PathBuf, i32>,
+}
+
+/// A socket at which a step daemon listens.
+#[derive(Debug, PartialEq, Eq)]
+struct StepSocket {
+    folder: PathBuf,
+    /// What Slurm calls the node.
+    node: String,
 }
 
 impl SpoolFacts {
@@ -37,13 +49,20 @@ impl SpoolFacts {
             Some(path) => path.clone(),
             None => find_spool(site, lines)?,
         };
+        let mut socket_nodes = BTreeMap::new();
+        let mut others = BTreeMap::new();
+        for (socket, pid) in find_sockets() {
+            socket_nodes.entry(socket.node).or_insert(pid);
+            if !is_same_file(&socket.folder, &expected) {
+                others.entry(socket.folder).or_insert(pid);
+            }
+        }
         Some(Self {
             exists: expected.is_dir(),
             runs_slurmd: !root_processes(&["slurmd"]).is_empty(),
-            others: find_socket_folders()
-                .into_iter()
-                .filter(|(folder, _)| !is_same_file(folder, &expected))
-                .collect(),
+            nodes: list_node_names(site),
+            socket_nodes,
+            others,
             expected,
         })
     }
@@ -51,6 +70,11 @@ impl SpoolFacts {
     /// Judges whether logins find the sockets. Each fault is an error: no login finds a job there.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let object = self.expected.display();
+        // A folder may have the node's name, and is another one then.
+        let misnamed = self.judge_names();
+        if !misnamed.is_empty() {
+            return misnamed;
+        }
         if !self.exists && self.runs_slurmd && self.others.is_empty() {
             let text = "is where logins look for Slurm's jobs (SlurmdSpoolDir, or slurm_spool), and it is not there although \
                         slurmd runs: no login finds a Slurm job";
@@ -77,6 +101,40 @@ impl SpoolFacts {
         }
         findings
     }
+
+    /// Reports each node whose jobs logins look for while all step daemons are another one's.
+    fn judge_names(&self) -> Vec<Finding> {
+        let Some((other, pid)) = self.socket_nodes.first_key_value() else {
+            return Vec::new();
+        };
+        let is_misnamed = |node: &&String| !self.socket_nodes.contains_key(*node);
+        let misnamed = self.nodes.iter().filter(is_misnamed);
+        misnamed
+            .map(|node| {
+                let text = format!(
+                    "is the node whose jobs logins look for, and slurmstepd (process {pid}) has a job of node {other}: no \
+                     login finds a Slurm job (JA01)"
+                );
+                let remedy = format!(
+                    "write nodename={other} in our PAM lines, or take nodename= out of them if the host's name is {other}; \
+                     nodename in job_adopt.conf goes before both"
+                );
+                Finding::error(Check::SlurmSpool, format!("node {node}"), text, remedy)
+            })
+            .collect()
+    }
+}
+
+/// Lists the nodes whose jobs logins look for, by the configuration or by each of our lines.
+fn list_node_names(site: &Site) -> BTreeSet<String> {
+    if let Some(node) = &site.config.devices.node_name {
+        return [node.clone()].into();
+    }
+    let lines = site.own_lines();
+    let settings = lines.filter_map(|line| Settings::parse(&line.arguments).ok());
+    settings
+        .map(|settings| settings.node.unwrap_or_else(node_name))
+        .collect()
 }
 
 /// Finds the folder that `slurm.conf` names; `None` if it names none that is valid, or one for a node whose name is not
@@ -92,20 +150,18 @@ fn find_spool(site: &Site, lines: &Lines) -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-/// Finds the folders in which root's step daemons listen, each with the process of one.
-fn find_socket_folders() -> BTreeMap<PathBuf, i32> {
-    let mut folders = BTreeMap::new();
+/// Finds the sockets at which root's step daemons listen, each with its process.
+fn find_sockets() -> Vec<(StepSocket, i32)> {
+    let mut found = Vec::new();
     for (_, pid) in root_processes(&["slurmstepd"]) {
         let dir = Proc::host().dir(pid);
         let sockets = proc::read(dir.join("net/unix")).unwrap_or_default();
         let own = list_sockets(&dir);
         for path in parse_listening(&sockets, &own) {
-            if let Some(folder) = folder_of_socket(&path) {
-                folders.entry(folder).or_insert(pid);
-            }
+            found.extend(StepSocket::parse(&path).map(|socket| (socket, pid)));
         }
     }
-    folders
+    found
 }
 
 /// Lists the inodes of the sockets that a process has open.
@@ -141,11 +197,15 @@ fn parse_listening(table: &str, inodes: &BTreeSet<String>) -> Vec<PathBuf> {
     paths
 }
 
-/// The folder of a step daemon's socket; `None` for a path that is none.
-fn folder_of_socket(path: &Path) -> Option<PathBuf> {
-    let name = path.file_name()?.to_str()?;
-    parse_socket_name(name)?;
-    path.parent().map(Path::to_owned)
+impl StepSocket {
+    /// Parses the path of a step daemon's socket; `None` for a path that is none.
+    fn parse(path: &Path) -> Option<Self> {
+        let (name, _) = parse_socket_name(path.file_name()?.to_str()?)?;
+        Some(Self {
+            folder: path.parent()?.to_owned(),
+            node: name.node.to_string(),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -158,6 +218,8 @@ mod tests {
             expected: "/new".into(),
             exists,
             runs_slurmd,
+            nodes: ["n1".to_owned()].into(),
+            socket_nodes: BTreeMap::new(),
             others: others.iter().map(|other| (other.into(), 7)).collect(),
         }
     }
@@ -177,6 +239,38 @@ mod tests {
         }
     }
 
+    /// A folder named for the node is another one then, and no change of SlurmdSpoolDir helps.
+    #[test]
+    fn sockets_of_another_node_are_an_error() {
+        let judge = |socket_nodes: &[&str], nodes: &[&str]| {
+            let facts = SpoolFacts {
+                nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
+                socket_nodes: socket_nodes
+                    .iter()
+                    .map(|node| ((*node).to_owned(), 7))
+                    .collect(),
+                ..facts(true, true, &[])
+            };
+            let findings = facts.findings();
+            let show = |found: &Finding| format!("{:?} {}", found.severity, found.object);
+            findings.iter().map(show).collect::<Vec<_>>()
+        };
+        assert_eq!(judge(&["n1"], &["n1"]), ["Fine /new"]);
+        assert_eq!(judge(&["n1", "n2"], &["n1"]), ["Fine /new"]);
+        assert_eq!(judge(&[], &["n1"]), ["Fine /new"]);
+        assert_eq!(judge(&["n2"], &["n1"]), ["Error node n1"]);
+        // One of our lines is wrong.
+        assert_eq!(judge(&["n2"], &["n1", "n2"]), ["Error node n1"]);
+        let facts = SpoolFacts {
+            socket_nodes: [("n2".to_owned(), 7)].into(),
+            ..facts(true, true, &["/old"])
+        };
+        let findings = facts.findings();
+        assert_eq!(findings.len(), 1);
+        let advice = findings[0].remedy.advice();
+        assert!(advice.starts_with("write nodename=n2 in"), "{advice}");
+    }
+
     #[test]
     fn folder_of_a_daemons_own_listening_socket_is_found() {
         let table = "Num       RefCount Protocol Flags    Type St Inode Path\n\
@@ -188,8 +282,11 @@ mod tests {
         let own = ["77", "79", "80", "81"].map(str::to_owned).into();
         let paths = parse_listening(table, &own);
         assert_eq!(paths, [PathBuf::from("/var/spool/slurmd/n1_42.4294967292")]);
-        let folder = folder_of_socket(&paths[0]);
-        assert_eq!(folder, Some("/var/spool/slurmd".into()));
-        assert_eq!(folder_of_socket(Path::new("/run/x.sock")), None);
+        let socket = StepSocket {
+            folder: "/var/spool/slurmd".into(),
+            node: "n1".to_owned(),
+        };
+        assert_eq!(StepSocket::parse(&paths[0]), Some(socket));
+        assert_eq!(StepSocket::parse(Path::new("/run/x.sock")), None);
     }
 }
