@@ -181,14 +181,17 @@ fn is_missing(source: &SourceHealth) -> bool {
 fn judge_report(source: &str, report: &SourceReport, took: Duration) -> Vec<Finding> {
     let mut findings = Vec::new();
     for what in &report.broken {
-        let text = format!("leaves out what may be a job: {what}");
+        let text = format!(
+            "leaves out what may be anybody's job, so users without another job are refused (JA09): {what}"
+        );
         let remedy = "repair what the message names: it may be of a running job, whose logins end where it is removed";
-        findings.push(Finding::warning(Check::Sources, source, text, remedy));
+        findings.push(Finding::error(Check::Sources, source, text, remedy));
     }
+    // A user may cause these, so no health check may take the node out of service for them.
     for what in report.silent.iter().chain(&report.foreign) {
         let text = format!("got no answer about what may be a job: {what}");
-        let remedy =
-            "end the process that hangs; for Slurm, scancel the job or kill its slurmstepd";
+        let remedy = "repair what the message names; where a process hangs, end it: for Slurm, scancel the job or kill \
+                      its slurmstepd";
         findings.push(Finding::warning(Check::Sources, source, text, remedy));
     }
     if findings.is_empty() {
@@ -319,7 +322,12 @@ mod tests {
             silent: names(),
             ..SourceReport::default()
         };
-        assert_eq!(severities(Ok(broken), true), [Warning, Warning]);
+        assert_eq!(severities(Ok(broken), true), [Error, Warning]);
+        let foreign = SourceReport {
+            foreign: names(),
+            ..SourceReport::default()
+        };
+        assert_eq!(severities(Ok(foreign), true), [Warning]);
     }
 
     #[test]

@@ -22,12 +22,14 @@ use daemon_query::{CONCURRENT_QUERIES_MAX, QueryOutcome, QueryTerms, Relevance, 
 use daemonless::{OtherSteps, query_other_steps};
 use job_owner::OwnerSearch;
 use kernel::trust::{Distrust, TrustError};
+use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
 use protocol::{AbsolutePath, JobId, NodeName, Placement, SourceName, parse_decimal};
 use schedulers::stepd::{
     Answer, EXTERN_STEP, Error, Release, SocketName, State, socket_created_at,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -309,7 +311,7 @@ impl SlurmSource {
             };
             let kind = fault_kind(error);
             let doubt = Doubt {
-                cause: format!("{path}: {error}"),
+                cause: format!("{path}: {}", describe_error(&socket.path, error)),
                 owners: owners.find(&socket.name.job, *pid),
                 job: Some(socket.name.job),
             };
@@ -341,6 +343,25 @@ fn fault_kind(error: &Error) -> FaultKind {
         Error::Timeout | Error::ConnectionClosed => FaultKind::Silent,
         _ => FaultKind::Broken,
     }
+}
+
+/// The mode that Slurm gives its sockets (`_domainsocket_create` of `slurmstepd`).
+const SOCKET_MODE: u32 = 0o777;
+
+/// Describes why a daemon cannot be asked: by the mode of its socket, if that is why.
+fn describe_error(path: &Path, error: &Error) -> String {
+    if matches!(error, Error::SystemCall(_, Errno::EACCES)) {
+        let mode = path.symlink_metadata().map(|meta| meta.mode() & 0o7777);
+        match mode {
+            Ok(mode) if mode & SOCKET_MODE != SOCKET_MODE => {
+                return format!(
+                    "its mode is {mode:04o}, and Slurm makes {SOCKET_MODE:04o}: {error}"
+                );
+            }
+            _ => {}
+        }
+    }
+    error.to_string()
 }
 
 /// How many daemons a command of root queries at the same time.
@@ -776,6 +797,26 @@ pub(crate) mod tests;
 #[cfg(test)]
 mod spool_tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Slurm lets every user connect: the daemon knows its callers.
+    #[test]
+    fn mode_of_a_socket_that_keeps_logins_out_is_named() {
+        let scratch = crate::testing::Scratch::new();
+        let path = scratch.file("n1_7.4294967292", "");
+        let denied = Error::SystemCall("connect", Errno::EACCES);
+        let describe = |mode: u32, error: &Error| {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            describe_error(&path, error)
+        };
+        assert_eq!(
+            describe(0o700, &denied),
+            format!("its mode is 0700, and Slurm makes 0777: {denied}")
+        );
+        assert_eq!(describe(0o777, &denied), denied.to_string());
+        assert_eq!(describe(0o700, &Error::Timeout), Error::Timeout.to_string());
+    }
 
     #[test]
     fn only_canonical_socket_names_are_parsed() {
