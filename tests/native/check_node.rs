@@ -461,6 +461,24 @@ fn record_that_no_login_can_use_is_found() {
     });
 }
 
+/// Root reads the file, and the helper, which tells the module of the lines, does not.
+#[test]
+fn auth_lines_that_no_login_can_read_are_found() {
+    on_node(|node| {
+        node.write("/etc/pam.d/common-x", "auth required pam_permit.so\n");
+        node.write_stack(
+            "auth required pam_job_adopt.so\nauth include common-x\nauth required pam_job_adopt.so\n\
+             account required pam_job_adopt.so\nsession required pam_job_adopt.so\n",
+        );
+        let text = "logins to jobs with private files are refused (JA09)";
+        check(node).spares("pam-auth", text);
+        node.sh("chmod 600 /etc/pam.d/common-x").ok();
+        check(node)
+            .says("error", "pam-auth", text)
+            .says("error", "pam-auth", "common-x");
+    });
+}
+
 /// A record that a newer version wrote is broken, and the job runs: `unregister` would end it.
 #[test]
 fn broken_record_has_command_only_once_its_cgroup_is_gone() {

@@ -10,6 +10,7 @@ use ::kernel::cgroup::{Membership, Mount};
 use ::kernel::proc::Proc;
 use helper::devices::gres::Dialect;
 use helper::jobs::sources::SourceError;
+use helper::stack::{Group, StackFinding, judge_stack};
 use helper::{Config, Node};
 use module::{Account, Budget, Failure, ask_helper, node_name};
 use nix::fcntl::{OFlag, open};
@@ -41,6 +42,8 @@ pub(super) struct LoginView {
     pub(super) answer: Answer,
     /// The service's stack, as the helper reads it; it confines if there is no answer.
     pub(super) stack: LoginStack,
+    /// What the helper finds wrong with our auth lines, in which root finds nothing wrong; empty if that is nothing.
+    pub(super) auth_fault: String,
     /// The file system of the helper runs no programs.
     pub(super) is_noexec: bool,
     /// By the name of each source, what keeps it from answering.
@@ -158,13 +161,23 @@ impl LoginQuestion {
     /// cannot be taken.
     fn ask(&self) -> io::Result<LoginView> {
         let account = AccountLines::read(&self.request.service);
+        let auth = judge_stack(Path::new("/"), &self.request.service, Group::Auth);
         let result = self.run_helper();
         let flags = statvfs(self.helper.as_str()).map_or(FsFlags::empty(), |stat| stat.flags());
         self.take_helper_rights()?;
+        let stack = result.as_ref().map_or(LoginStack::Confines, |reply| {
+            LoginStack::from_reply(reply, &self.request.service, account)
+        });
         Ok(LoginView {
-            stack: result.as_ref().map_or(LoginStack::Confines, |reply| {
-                LoginStack::from_reply(reply, &self.request.service, account)
-            }),
+            auth_fault: match (auth, &stack) {
+                (StackFinding::Effective(_), LoginStack::Confines) => {
+                    read_auth_fault(&self.request.service)
+                }
+                // Another check names what root finds, or what refuses every login, and nobody needs these lines where
+                // there are none.
+                _ => String::new(),
+            },
+            stack,
             answer: Answer::from_result(result),
             is_noexec: flags.contains(FsFlags::ST_NOEXEC),
             sources: self.read_sources(),
@@ -239,6 +252,15 @@ impl Answer {
                 cause: failure.to_string(),
             },
         }
+    }
+}
+
+/// Reads what is wrong with our auth lines with the rights of this process, as the helper's reply says it; empty if that is
+/// nothing.
+fn read_auth_fault(service: &str) -> String {
+    match judge_stack(Path::new("/"), service, Group::Auth) {
+        StackFinding::Effective(_) => String::new(),
+        fault => fault.describe(Group::Auth),
     }
 }
 

@@ -98,6 +98,7 @@ impl LoginFacts {
         if session == SessionLine::Effective {
             findings.extend(judge_stack(&own.stack));
         }
+        findings.extend(judge_auth_lines(&own.auth_fault));
         findings.extend(judge_slurm_devices(&own.slurm_devices));
         for server in &self.servers {
             findings.extend(server.findings(own));
@@ -133,6 +134,23 @@ fn judge_stack(stack: &LoginStack) -> Option<Finding> {
         .remedy()
         .unwrap_or_else(|| "mend what the message names".into());
     Some(Finding::error(Check::PamSession, "PAM", text, remedy))
+}
+
+/// Reports auth lines of ours in which the helper finds a fault, although root finds none; `None` without one.
+fn judge_auth_lines(fault: &str) -> Option<Finding> {
+    if fault.is_empty() {
+        return None;
+    }
+    let text = describe_auth_fault(fault);
+    let remedy = "the helper, and so everybody, has to read the PAM files, which have no secret: chmod a+r the one that is named";
+    Some(Finding::error(Check::PamAuth, "PAM", text, remedy))
+}
+
+/// Describes what becomes of logins where the helper finds this fault of our auth lines.
+fn describe_auth_fault(fault: &str) -> String {
+    format!(
+        "as a login reads the PAM files, logins to jobs with private files are refused (JA09): {fault}"
+    )
 }
 
 /// A busy node may be slow for a moment, for which no health check may take it out of service.
@@ -277,6 +295,10 @@ fn find_faults(view: &LoginView, own: &LoginView) -> Vec<(Severity, String)> {
         }
         (Answer::Given { .. }, _) => {}
     }
+    if !view.auth_fault.is_empty() && view.auth_fault != own.auth_fault {
+        let text = format!("where it stands, {}", describe_auth_fault(&view.auth_fault));
+        faults.push((Severity::Error, text));
+    }
     for (source, fault) in &view.sources {
         let is_fine_here = own.sources.get(source).is_some_and(Option::is_none);
         if let (Some(fault), true) = (fault, is_fine_here) {
@@ -319,6 +341,7 @@ mod tests {
                 cause: "no job".to_owned(),
             },
             stack: LoginStack::Confines,
+            auth_fault: String::new(),
             is_noexec: false,
             sources: [("slurm".to_owned(), None)].into(),
             slurm_devices: SlurmDevicesView::Readable(Vec::new()),
@@ -340,6 +363,21 @@ mod tests {
             forbidden: None,
         };
         server.findings(own)
+    }
+
+    #[test]
+    fn auth_lines_that_the_helper_cannot_read_are_an_error() {
+        let closed = LoginView {
+            auth_fault: "/etc/pam.d/common-auth: Permission denied".to_owned(),
+            ..view()
+        };
+        let finding = judge_auth_lines(&closed.auth_fault).unwrap();
+        assert_eq!(finding.severity, Severity::Error);
+        assert!(finding.text.ends_with("common-auth: Permission denied"));
+        assert_eq!(judge_auth_lines(&view().auth_fault), None);
+        let at_server = |own: &LoginView| judge_server(closed.clone(), own)[0].severity;
+        assert_eq!(at_server(&view()), Severity::Error);
+        assert_eq!(at_server(&closed), Severity::Fine, "named once");
     }
 
     #[test]
