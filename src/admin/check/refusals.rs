@@ -5,21 +5,29 @@
 //! of service for that.
 
 use super::finding::{Check, Finding, Severity};
+use super::priorities::find_unit;
 use super::remedy::shell_word;
 use super::site::Site;
+use super::sshd::list_servers;
+use super::unit_files::list_files;
 use crate::accounts::HELPER_USER;
 use crate::error::Error;
 use crate::journal::{LogEntry, LoginContent, LoginMessage, read_recent};
 use crate::process::is_sshd_process;
-use helper::stack::find_module;
+use helper::stack::{Group, find_module, read_entries};
 use kernel::sys::clock::{local_time, now};
 use protocol::{Decision, Phase, Reason};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The part of the log that counts, in seconds.
 const RECENT_SECONDS: i64 = 60 * 60;
+/// Folders of units that an admin changes (systemd.unit(5)).
+const UNIT_DIRS: [&str; 2] = ["/etc/systemd/system", "/run/systemd/system"];
+/// How long before sshd accepts a login the account phase may have admitted it in another process: the default of
+/// `LoginGraceTime`, in seconds.
+const LOGIN_GRACE_SECONDS: i64 = 120;
 /// The object of findings about the whole log.
 const LOG: &str = "log";
 
@@ -39,12 +47,22 @@ pub(super) struct RecentLogins {
     since: i64,
     /// By the words of the code and of the decision.
     refusals: BTreeMap<(String, &'static str), Refusals>,
-    /// The users that our account line has admitted.
-    admitted: BTreeSet<String>,
+    /// The PAM service that is checked: others may open sessions without our lines.
+    service: String,
+    /// The logins that our account line has admitted, and that sshd has not accepted yet.
+    admitted: Vec<Admission>,
     /// The logins that sshd has accepted, and that have no session line yet, by sshd's process.
     accepted: BTreeMap<i32, AcceptedLogin>,
     /// Logins of this kind whose process is gone.
     lost: Vec<AcceptedLogin>,
+}
+
+/// A login that our account line has admitted.
+#[derive(Debug)]
+struct Admission {
+    pid: i32,
+    at: i64,
+    user: String,
 }
 
 /// A login that sshd has accepted.
@@ -67,15 +85,18 @@ struct Refusals {
 }
 
 impl RefusalFacts {
-    /// Reads the log of the last hour, from the last change of our files on.
+    /// Reads the log of the last hour, from the last change on of our files, of those that PAM reads for the service, and of
+    /// the units of sshd: what was logged before may have been mended by that.
     pub(super) fn read(site: &Site) -> Self {
         if !site.is_here() || site.find_account(HELPER_USER).is_none() {
             return Self::Skipped;
         }
-        let changed = last_change(&own_files(site)).unwrap_or_default();
+        let files = [own_files(site), pam_files(site), unit_files()].concat();
+        let changed = last_change(&files).unwrap_or_default();
         let since = changed.max(now() - RECENT_SECONDS);
         let mut logins = RecentLogins {
             since,
+            service: site.service.clone(),
             ..RecentLogins::default()
         };
         match read_recent(since, &mut |message| logins.add(message)) {
@@ -100,20 +121,47 @@ impl RefusalFacts {
     }
 }
 
-/// The files of ours that decide about logins: what was logged before one of them changed may have been mended by that.
+/// The files of ours that decide about logins.
 fn own_files(site: &Site) -> Vec<PathBuf> {
     let helper = site.at(&site.settings().helper);
     let mut files: Vec<PathBuf> = site
         .own_lines()
         .filter_map(|line| find_module(&site.root, &line.module))
         .collect();
-    // Lines in included files are others' files too, but we are what is looked for there.
-    let stacks = site.own_lines().map(|line| PathBuf::from(&line.place.file));
-    files.extend(stacks.collect::<Vec<_>>());
     files.push(helper.with_file_name("keeper"));
     files.push(helper);
     files.push(site.conf.clone());
     files
+}
+
+/// The files that PAM reads for the service.
+fn pam_files(site: &Site) -> Vec<PathBuf> {
+    let auth = read_entries(&site.root, &site.service, Group::Auth).unwrap_or_default();
+    let lines = auth.iter().chain(&site.account).chain(&site.session);
+    let files: BTreeSet<PathBuf> = lines.map(|line| line.place.file.clone()).collect();
+    files.into_iter().collect()
+}
+
+/// The files of the units that run an sshd, and the folders that another drop-in may have been removed from.
+fn unit_files() -> Vec<PathBuf> {
+    let pids = list_servers().into_iter();
+    let units: BTreeSet<String> = pids.filter_map(find_unit).collect();
+    let mut files = Vec::new();
+    for unit in &units {
+        files.extend(list_files(unit));
+        files.extend(UNIT_DIRS.map(|dir| find_drop_in_folder(Path::new(dir), unit)));
+    }
+    files
+}
+
+/// Finds the folder below `dir` of an admin's drop-ins for a unit; `dir` itself without one, as after `systemctl revert`.
+fn find_drop_in_folder(dir: &Path, unit: &str) -> PathBuf {
+    let folder = dir.join(format!("{unit}.d"));
+    if folder.is_dir() {
+        folder
+    } else {
+        dir.to_owned()
+    }
 }
 
 /// The time at which the content, the mode or the owner of one of these files was last changed; `None` if there is none of
@@ -148,16 +196,35 @@ impl RecentLogins {
     fn add(&mut self, message: LoginMessage) {
         match message.content {
             LoginContent::Module(entry) => self.add_entry(message.pid, message.at, &entry),
-            LoginContent::Accepted(user) if self.admitted.contains(&user) => {
-                let login = AcceptedLogin {
-                    at: message.at,
-                    user,
-                };
-                // Another process had the number before.
-                self.lost.extend(self.accepted.insert(message.pid, login));
+            LoginContent::Accepted(user) => {
+                if self.take_admission(message.pid, message.at, &user) {
+                    let login = AcceptedLogin {
+                        at: message.at,
+                        user,
+                    };
+                    // Another process had the number before.
+                    self.lost.extend(self.accepted.insert(message.pid, login));
+                }
             }
-            LoginContent::Accepted(_) => {}
         }
+    }
+
+    /// Takes away the admission of the login that the process `pid` accepts, if our account line has admitted it: another
+    /// service has other lines, and they log nothing of exempt users. With a password PAM asks in another process, of which
+    /// only the user is known.
+    fn take_admission(&mut self, pid: i32, at: i64, user: &str) -> bool {
+        let is_own = |admission: &Admission| admission.user == user && admission.pid == pid;
+        let is_recent = |admission: &Admission| {
+            admission.user == user && at - admission.at <= LOGIN_GRACE_SECONDS
+        };
+        let position = self
+            .admitted
+            .iter()
+            .rposition(is_own)
+            .or_else(|| self.admitted.iter().rposition(is_recent));
+        position
+            .map(|position| self.admitted.remove(position))
+            .is_some()
     }
 
     /// Takes a line of the module, which the process `pid` has written.
@@ -167,8 +234,12 @@ impl RecentLogins {
         };
         if entry.phase() == Some(Phase::Session) {
             self.accepted.remove(&pid);
-        } else if decision == Decision::Admit {
-            self.admitted.insert(entry.get("user").to_owned());
+        } else if decision == Decision::Admit && entry.get("service") == self.service {
+            self.admitted.push(Admission {
+                pid,
+                at,
+                user: entry.get("user").to_owned(),
+            });
         }
         // Under `observe` a login joins nothing: what counts is what would have become of it.
         let (outcome, verb) = match entry.decision("would") {
@@ -415,9 +486,56 @@ mod tests {
         assert!(!is_lost(&[(77, admit), (77, "Accepted alice")]));
         // The log level leaves out what is no refusal, or the user is exempt.
         assert!(!is_lost(&[(1, "Accepted alice")]));
+        // A login before was admitted, and this one is exempt, or of another service.
+        let before = [(1, admit), (1, "Accepted alice"), (1, adopt)];
+        assert!(!is_lost(&[&before[..], &[(2, "Accepted alice")]].concat()));
+        let elsewhere = "decision=admit code=JA00 user=alice phase=account service=login";
+        assert!(!is_lost(&[(1, elsewhere), (1, "Accepted alice")]));
+        assert!(!is_lost(&[(1, admit), (1, "Accepted bob")]));
+        assert!(is_lost(&[(9, admit), (1, "Accepted alice")]));
         assert!(!is_lost(&[(1, admit)]), "refused by another module");
         let refused = "decision=refuse code=JA04 user=alice phase=session";
         assert!(!is_lost(&[(1, admit), (1, "Accepted alice"), (1, refused)]));
+    }
+
+    /// The password was asked for long before, so this is another login.
+    #[test]
+    fn admission_in_another_process_counts_for_the_time_of_a_login() {
+        for (at, is_taken) in [(1120, true), (1121, false)] {
+            let mut logins = RecentLogins::default();
+            logins.admitted.push(Admission {
+                pid: 9,
+                at: 1000,
+                user: "alice".to_owned(),
+            });
+            assert_eq!(logins.take_admission(1, at, "alice"), is_taken);
+        }
+    }
+
+    /// `systemctl revert` takes the folder away with its drop-ins.
+    #[test]
+    fn removal_of_a_drop_in_changes_a_folder_that_counts() {
+        let scratch = Scratch::new();
+        assert_eq!(
+            find_drop_in_folder(scratch.path(), "ssh.service"),
+            scratch.path()
+        );
+        let drop_in = scratch.file("ssh.service.d/a.conf", "");
+        let folder = find_drop_in_folder(scratch.path(), "ssh.service");
+        assert_eq!(Some(folder.as_path()), drop_in.parent());
+    }
+
+    #[test]
+    fn files_of_the_stack_count_that_have_no_line_of_ours() {
+        let scratch = Scratch::new();
+        let main = scratch.file(
+            "etc/pam.d/sshd",
+            "auth include common\nsession required pam_x.so\n",
+        );
+        let common = scratch.file("etc/pam.d/common", "auth required pam_unix.so\n");
+        let config = helper::Config::default();
+        let site = Site::read(scratch.path().to_owned(), "sshd", "/none".into(), config);
+        assert_eq!(pam_files(&site), [common, main]);
     }
 
     #[test]

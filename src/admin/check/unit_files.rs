@@ -13,7 +13,7 @@ use std::process::Command;
 const VENDOR_DIRS: [&str; 2] = ["/usr/", "/lib/"];
 
 /// Lists the files of a unit, the drop-ins after the unit itself; none if systemd does not say.
-fn list_files(unit: &str) -> Vec<PathBuf> {
+pub(super) fn list_files(unit: &str) -> Vec<PathBuf> {
     let mut command = Command::new("systemctl");
     command.args(["--no-pager", "show", "--value"]);
     command.args(["--property=FragmentPath,DropInPaths", "--", unit]);
