@@ -82,8 +82,9 @@ impl PasswdUnread {
                 line: number,
             };
             let Some(services) = list_services(line.services) else {
-                let text = line.text.to_owned();
-                let fault = Fault::BadActions { text };
+                let fault = Fault::BadActions {
+                    text: line.text.to_owned(),
+                };
                 return Some(Self { place, fault });
             };
             if line.database == DATABASE {
@@ -213,9 +214,9 @@ fn list_services(text: &str) -> Option<Vec<Service<'_>>> {
             has_actions: actions.is_some(),
         });
         if let Some(actions) = actions {
-            let (actions, behind) = actions.split_once(']')?;
+            let (actions, next) = actions.split_once(']')?;
             require_actions(actions)?;
-            rest = behind.trim_start_matches(is_space);
+            rest = next.trim_start_matches(is_space);
         }
     }
 }
