@@ -461,6 +461,28 @@ fn record_that_no_login_can_use_is_found() {
     });
 }
 
+/// As in a container: root's rights would read what no login can, and content would be untrue.
+#[test]
+fn files_are_not_judged_where_the_helpers_rights_cannot_be_taken() {
+    on_node(|node| {
+        node.configure("sources = registry\n");
+        let _job = node.job(ALICE, "4242").start();
+        let checked = Checked::behind(node, "setpriv --bounding-set=-setuid", "");
+        let text = "could not be read as a login reads it";
+        checked
+            .says("unknown", "configuration", text)
+            .says("unknown", "registry", text);
+        // Without the account, which is an error itself, root's rights have to do.
+        node.configure("sources = nothing\n");
+        node.sh("sed -i '/^job-adopt:/d' /etc/passwd").ok();
+        check(node).says("error", "account", "job-adopt").says(
+            "error",
+            "configuration",
+            "has a mistake",
+        );
+    });
+}
+
 /// Root reads the file, and the helper, which tells the module of the lines, does not.
 #[test]
 fn auth_lines_that_no_login_can_read_are_found() {
@@ -476,6 +498,13 @@ fn auth_lines_that_no_login_can_read_are_found() {
         check(node)
             .says("error", "pam-auth", text)
             .says("error", "pam-auth", "common-x");
+        // Its lines of all groups are read then, and one finding names the cause.
+        let stack = node.read("/etc/pam.d/sshd");
+        let all = stack.replace("auth include common-x", "@include common-x");
+        node.write("/etc/pam.d/sshd", &all);
+        check(node)
+            .says("error", "pam-session", "every login is refused (JA09)")
+            .spares("pam-auth", text);
     });
 }
 
