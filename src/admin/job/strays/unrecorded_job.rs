@@ -17,11 +17,11 @@ pub(super) fn find_unrecorded_job(path: &str, uid: u32, registry: &Path) -> Opti
         if stamp.uid == uid {
             let cause = format!(
                 "{} is registered as job {} of uid {uid}, and {} has no record of it: does registry= name another folder \
-                 than it did at register, or is something mounted there? If the job is over: job-adopt unregister {}",
+                 than it did at register, or is something mounted there? If the job is over, end what is left in this cgroup \
+                 and remove it: the stamp goes with it",
                 level.path(),
                 stamp.job,
-                registry.display(),
-                stamp.job
+                registry.display()
             );
             return Some(Doubt {
                 cause,
