@@ -48,38 +48,61 @@ pub(crate) fn find_waiting(pids: &[i32], end: Instant) -> BTreeSet<i32> {
         .collect()
 }
 
-/// Finds those of these users who have a file system at which a request waits, or a process that serves one; all of them
-/// if that takes longer than until `end`.
+/// Finds those of these users who have a file system at which a request waits, or a process that serves one. Each user
+/// has an equal share of the time until `end`, and is among them if it does not suffice: how many files there are to look
+/// at is that user's choice, and costs no other user.
 fn find_serving(users: &BTreeSet<u32>, end: Instant) -> BTreeSet<u32> {
     let mut serving = find_awaited(Path::new(CONNECTIONS), users);
+    let rest: Vec<u32> = users.difference(&serving).copied().collect();
+    if rest.is_empty() {
+        return serving;
+    }
+    let Some(processes) = list_processes_of(users, end) else {
+        return users.clone();
+    };
+    serving.extend(find_servers(&rest, &processes, end));
+    serving
+}
+
+/// Finds those of these users who have a process that serves a file system, among the `processes` of each, or whose share
+/// of the time until `end` does not suffice.
+fn find_servers(users: &[u32], processes: &BTreeMap<u32, Vec<i32>>, end: Instant) -> BTreeSet<u32> {
     let inode = fs::metadata(DEVICE).map(|metadata| metadata.ino()).ok();
+    let mut serving = BTreeSet::new();
+    let mut shares = u32::try_from(users.len()).unwrap_or(u32::MAX);
+    for uid in users {
+        let now = Instant::now();
+        let own_end = now + end.saturating_duration_since(now) / shares;
+        shares -= 1;
+        let mut pids = processes.get(uid).into_iter().flatten();
+        let has_server = pids.any(|pid| has_device(&Proc::host().dir(*pid), inode, own_end));
+        if has_server || Instant::now() >= own_end {
+            serving.insert(*uid);
+        }
+    }
+    serving
+}
+
+/// Lists the processes of each of these users; `None` if that takes longer than until `end`.
+fn list_processes_of(users: &BTreeSet<u32>, end: Instant) -> Option<BTreeMap<u32, Vec<i32>>> {
     let proc = Proc::host();
+    let mut processes: BTreeMap<u32, Vec<i32>> = BTreeMap::new();
     for entry in fs::read_dir(&proc.at).into_iter().flatten().flatten() {
-        if users.is_subset(&serving) {
-            return serving;
-        }
         if Instant::now() >= end {
-            break;
+            return None;
         }
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-        else {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
         let Ok(process) = proc.read_process(pid) else {
             continue;
         };
-        let owners = &users_of_process(&process) & users;
-        if !owners.is_subset(&serving) && has_device(&proc.dir(pid), inode, end) {
-            serving.extend(owners);
+        for uid in users_of_process(&process).intersection(users) {
+            processes.entry(*uid).or_default().push(pid);
         }
     }
-    if Instant::now() >= end {
-        return users.clone();
-    }
-    serving
+    Some(processes)
 }
 
 /// Finds those of these users who have mounted a file system at which a request waits. A connection stays after its
@@ -192,6 +215,37 @@ mod tests {
         let users = BTreeSet::from([u32::MAX - 7]);
         assert_eq!(find_serving(&users, Instant::now()), users);
         assert_eq!(find_serving(&users, soon()), BTreeSet::new());
+    }
+
+    /// Makes a file on which this process has many locks, so that the kernel takes long to describe a descriptor of it.
+    fn make_file_with_locks() -> fs::File {
+        let path = std::env::temp_dir().join(format!("locks-{}", std::process::id()));
+        let file = fs::File::create(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        for start in 0..2000 {
+            let lock = libc::flock {
+                l_type: libc::F_WRLCK as libc::c_short,
+                l_whence: libc::SEEK_SET as libc::c_short,
+                l_start: 2 * start,
+                l_len: 1,
+                l_pid: 0,
+            };
+            nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_SETLK(&lock)).unwrap();
+        }
+        file
+    }
+
+    #[test]
+    fn files_of_one_user_take_no_time_of_another() {
+        let file = make_file_with_locks();
+        let _copies: Vec<_> = (0..900).map(|_| file.try_clone().unwrap()).collect();
+        let own = nix::unistd::getpid().as_raw();
+        // No process is the other user's.
+        let (busy, other) = (5, u32::MAX - 7);
+        let processes = BTreeMap::from([(busy, vec![own])]);
+        let end = Instant::now() + Duration::from_secs(1);
+        let serving = find_servers(&[busy, other], &processes, end);
+        assert_eq!(serving, BTreeSet::from([busy]));
     }
 
     #[test]
