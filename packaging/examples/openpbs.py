@@ -99,6 +99,10 @@ def put_back(pid):
         if str(pwd.getpwnam(str(job.euser)).pw_uid) in read(pid, "status", "Uid:").split():
             return ""
         parent = read(pid, "status", "PPid:")
+    except (FileNotFoundError, ProcessLookupError):
+        # Nobody has the number.
+        return ""
+    try:
         if int(parent) > 1:
             cgroup = read(parent, "cgroup", "0::")
             with open("/sys/fs/cgroup%s/cgroup.procs" % cgroup, "w") as opened:
