@@ -163,15 +163,22 @@ fn hundred_silent_daemons_cost_an_epilog_of_another_one_second() {
             assert!(!stray.runs());
             outcome.took
         };
+        // The shortest of some calls: other programs may take the processors during one.
+        let shortest_end = || (0..3).map(|_| end()).min().unwrap();
         let alone = end();
         let jobs = node.cgroup().child("jobs");
         let dir = format!("/sys/fs/cgroup{}", jobs.path());
         let silent = start_daemons(node, &["1", "100", &ALICE.uid.to_string(), &dir]);
-        let beside = end();
+        let beside = shortest_end();
         eprintln!("{alone:?}, and {beside:?} beside 100 silent daemons");
         // As long as for a bob without a process outside of jobs, who waits for nobody.
-        let nothing = node.job_adopt(&["strays", "--kill", "--uid", &BOB.uid.to_string()]);
-        eprintln!("{:?} without a stray", nothing.took);
+        let ask = || {
+            node.job_adopt(&["strays", "--kill", "--uid", &BOB.uid.to_string()])
+                .ok()
+                .took
+        };
+        let nothing = (0..3).map(|_| ask()).min().unwrap();
+        eprintln!("{nothing:?} without a stray");
         drop(silent);
         jobs.kill();
         for job in jobs.children() {
@@ -181,6 +188,6 @@ fn hundred_silent_daemons_cost_an_epilog_of_another_one_second() {
             beside < alone + Duration::from_millis(2500),
             "{alone:?}, and {beside:?} beside 100 silent daemons"
         );
-        assert!(nothing.ok().took < Duration::from_millis(1500));
+        assert!(nothing < Duration::from_millis(1500), "{nothing:?}");
     });
 }
