@@ -3,7 +3,7 @@
 
 use super::remedy::{Remedy, shell_path};
 use super::trusted_file::find_closed_folder;
-use helper::stack::{Group, StackError, StackFinding, judge_stack, read_entries};
+use helper::stack::{Group, StackError, StackFinding, judge_stack};
 use protocol::{Reply, SessionLine, Verdict};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -19,25 +19,32 @@ pub(super) enum LoginStack {
         /// The file that cannot be read, if that is the cause.
         unreadable: Option<PathBuf>,
     },
-    /// There is no account line of ours: nothing refuses the login, and nothing moves it into a job.
+    /// No account line of ours is sure to be asked: nothing refuses the login, and nothing moves it into a job.
     Opens { cause: String },
 }
 
 /// The account lines, as libpam reads them with root's rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccountLines {
-    /// One of them is ours, or libpam cannot read them, and then refuses.
+    /// Each login asks one of ours, or libpam cannot read them, and then refuses.
     Ask,
-    /// None is ours.
+    /// None is ours, or none that each login asks.
     PassUsBy,
 }
 
 impl AccountLines {
     /// Reads the lines where this process stands.
     pub(super) fn read(service: &str) -> Self {
-        match read_entries(Path::new("/"), service, Group::Account) {
-            Ok(lines) if !lines.iter().any(|line| line.is_for_service()) => Self::PassUsBy,
-            _ => Self::Ask,
+        Self::from_finding(&judge_stack(Path::new("/"), service, Group::Account))
+    }
+
+    fn from_finding(finding: &StackFinding) -> Self {
+        match finding {
+            // libpam refuses where it cannot read or rejects a line.
+            StackFinding::Effective(_)
+            | StackFinding::Unreadable(_)
+            | StackFinding::Rejected(..) => Self::Ask,
+            _ => Self::PassUsBy,
         }
     }
 }
@@ -146,6 +153,19 @@ mod tests {
                 .describe()
                 .is_some_and(|text| text.contains("without a job"))
         );
+        // A line of ours that a login can pass over asks nothing of it.
+        let by = || FileLine { line: 2, ..ours() };
+        let skipped = StackFinding::Skipped {
+            ours: ours(),
+            by: by(),
+        };
+        for (finding, expected) in [
+            (skipped, pass),
+            (StackFinding::Absent, pass),
+            (StackFinding::Effective(ours()), ask),
+        ] {
+            assert_eq!(AccountLines::from_finding(&finding), expected, "{finding}");
+        }
         // Our session line decides alone.
         let late = LoginStack::judge(StackFinding::Effective(ours()), pass);
         assert_eq!(late, LoginStack::Confines);

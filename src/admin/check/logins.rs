@@ -8,7 +8,7 @@ use super::priorities::find_unit;
 use super::remedy::Remedy;
 use super::server_process::process_object;
 use super::site::{Site, file_identity};
-use super::sshd::list_servers;
+use super::sshd::list_servers_of;
 use super::system_calls::ForbiddenCalls;
 use super::unit_files::unset_keys;
 use kernel::proc::Proc;
@@ -72,7 +72,7 @@ impl LoginFacts {
             };
         };
         let own = question.ask_here();
-        let servers = list_servers()
+        let servers = list_servers_of(&site.service)
             .into_iter()
             .map(|pid| ServerLogins::read(pid, &question))
             .collect();

@@ -241,14 +241,7 @@ fn written_at(file: &Path, pid: i32) -> Option<(i64, i64)> {
 /// Reads each configuration of the servers once, however many servers have it. If none listens, it reads that of
 /// the packages' sshd, which systemd may start for each connection.
 fn read_servers(pids: &[i32]) -> Vec<Server> {
-    let mut commands: BTreeMap<(PathBuf, Vec<String>, Option<String>), Vec<i32>> = BTreeMap::new();
-    for pid in pids {
-        if let Some((program, options)) = read_command(*pid) {
-            // Two links to one program are two PAM services.
-            let command = (program, options, read_started_name(*pid));
-            commands.entry(command).or_default().push(*pid);
-        }
-    }
+    let mut commands = group_by_command(pids);
     if commands.is_empty() {
         let default = || Some((PathBuf::from(DEFAULT_SSHD), Vec::new()));
         if let Some((program, options)) = find_socket_command().or_else(default) {
@@ -260,6 +253,33 @@ fn read_servers(pids: &[i32]) -> Vec<Server> {
     let mut servers = Vec::new();
     for ((program, options, _), server_pids) in commands {
         servers.push(Server::read(&program, &options, &server_pids));
+    }
+    servers
+}
+
+/// The servers of each program, options and name by which it was started: two links to one program are two PAM services.
+type ServersByCommand = BTreeMap<(PathBuf, Vec<String>, Option<String>), Vec<i32>>;
+
+/// Groups servers by their commands. One whose command cannot be read is left out.
+fn group_by_command(pids: &[i32]) -> ServersByCommand {
+    let mut commands = ServersByCommand::new();
+    for pid in pids {
+        if let Some((program, options)) = read_command(*pid) {
+            let command = (program, options, read_started_name(*pid));
+            commands.entry(command).or_default().push(*pid);
+        }
+    }
+    commands
+}
+
+/// Lists the servers of [`list_servers`] whose logins have this PAM service, or whose service is not known.
+pub(super) fn list_servers_of(service: &str) -> Vec<i32> {
+    let mut servers = list_servers();
+    for ((program, options, name), pids) in group_by_command(&servers) {
+        let configuration = read_configuration(&program, &options, name.as_deref());
+        if configuration.is_ok_and(|configuration| configuration.service != service) {
+            servers.retain(|pid| !pids.contains(pid));
+        }
     }
     servers
 }
