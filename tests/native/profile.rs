@@ -100,6 +100,42 @@ fn nologin_lets_our_lines_go_before_the_profile_is_back() {
     });
 }
 
+/// The way back of that try would leave a door, and the service of `disable` none.
+#[test]
+fn disable_that_refuses_takes_no_try_of_another_service_back() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_profile(node);
+        node.sh("pam-auth-update --disable slurm-adopt").ok();
+        node.job_adopt(&["enable"]).exits(0);
+        let other = "@include common-auth\naccount required pam_nologin.so\n\
+                     account required pam_slurm_adopt.so action_adopt_failure=deny\n\
+                     @include common-account\n\
+                     @include common-session-noninteractive\n";
+        node.write("/etc/pam.d/hpcd", other);
+        node.job_adopt(&[
+            "enable",
+            "--only",
+            "pam",
+            "--service",
+            "hpcd",
+            "--try",
+            "5m",
+            "--arguments",
+            "action_no_jobs=deny",
+            "alice",
+        ])
+        .exits(0);
+        let tried = node.read("/etc/pam.d/hpcd");
+        assert!(tried.contains("pam_job_adopt"), "{tried}");
+        node.job_adopt(&["disable"]).exits(3).says(
+            "nothing keeps users without a job out: run pam-auth-update --enable slurm-adopt",
+        );
+        assert_eq!(node.read("/etc/pam.d/hpcd"), tried);
+        node.job_adopt(&["enable", "--keep"]).exits(0);
+    });
+}
+
 /// The undo of a try takes our lines out as well, whatever else `disable` is asked for.
 #[test]
 fn disable_during_a_try_refuses_before_it_takes_the_try_back() {
@@ -136,7 +172,7 @@ fn disable_during_a_try_refuses_before_it_takes_the_try_back() {
         node.sh("pam-auth-update --disable slurm-adopt").ok();
         node.job_adopt(&enable_try).exits(0);
         node.job_adopt(&["enable", "--undo"])
-            .exits(0)
+            .exits(1)
             .says("nothing keeps users without a job out now: pam-auth-update --enable slurm-adopt")
             .says("taken back: the node is as it was");
         // With the profile on, the try goes back in disable.

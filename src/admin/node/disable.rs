@@ -257,8 +257,9 @@ fn require_door(
 }
 
 /// Requires a door, as [`require_door`] does, before our lines go with the undo of a pending change: those of the service
-/// all go, and those of another service, or if the options leave the stack out, as far as that change brought them. The
-/// undo of an interrupted `disable` brings lines back, and the plan behind it judges these.
+/// all go, and those of another service, or if the options leave the stack out, as far as that change brought them; then
+/// those of the service itself have to leave a door as well, since nothing is taken back for a plan that fails. The undo of
+/// an interrupted `disable` brings lines back, and the plan behind it judges these.
 fn require_door_after_undo(
     pending: &Pending,
     options: &Options,
@@ -267,17 +268,20 @@ fn require_door_after_undo(
     if !pending.is_of_enable() {
         return Ok(());
     }
-    let planned = if options.place.has(Part::Pam) && pending.is_of_service(&options.service) {
+    let has_stack = options.place.has(Part::Pam);
+    if !has_stack || !pending.is_of_service(&options.service) {
+        if let Some((stack, restored)) = pending.read_undone_stack()? {
+            require_door(&stack, &restored, output)?;
+        }
+    }
+    if has_stack {
         let stack = Stack::read(&options.place.root, &options.service)?;
         let restored = stack.without_our_lines()?;
-        Some((stack, restored)).filter(|(stack, restored)| restored.text != stack.text)
-    } else {
-        pending.read_undone_stack()?
-    };
-    match planned {
-        Some((stack, restored)) => require_door(&stack, &restored, output),
-        None => Ok(()),
+        if restored.text != stack.text {
+            require_door(&stack, &restored, output)?;
+        }
     }
+    Ok(())
 }
 
 /// Finds the other services with lines of ours in their own files, in order. Files that services include are left out
