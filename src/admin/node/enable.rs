@@ -658,9 +658,9 @@ fn undo(pending: Option<Pending>, root: &Path, output: &mut Output<'_>) -> Resul
     if systemd::reads(root) {
         report_opened(&open_slices(output), output)?;
     }
-    pending.warn_if_profile_off(output);
+    let is_open = pending.warn_if_profile_off(output) || undone.is_open;
     writeln!(output.out, "{}", undone.describe())?;
-    Ok(if undone.is_changed || undone.is_open {
+    Ok(if undone.is_changed || is_open {
         EXIT_FINDINGS
     } else {
         EXIT_FINE

@@ -206,14 +206,15 @@ impl Pending {
     }
 
     /// Warns if a profile is off that would keep users without a job out of the service, and nothing else does
-    /// ([`Stack::warn_if_profile_off`]).
-    pub(in crate::node) fn warn_if_profile_off(&self, output: &mut Output<'_>) {
+    /// ([`Stack::warn_if_profile_off`]). Returns whether nothing does, or that cannot be told.
+    pub(in crate::node) fn warn_if_profile_off(&self, output: &mut Output<'_>) -> bool {
         let result = Stack::read(&self.root, &self.journal.service)
             .and_then(|stack| stack.warn_if_profile_off(output));
         // The change is over in any case.
-        if let Err(error) = result {
+        result.unwrap_or_else(|error| {
             output.warn(error);
-        }
+            true
+        })
     }
 
     /// Says which change is not over, and what becomes of it in a call that changes more.

@@ -53,6 +53,7 @@ impl Stack<'_> {
     }
 
     /// Warns if a profile is off and nothing else keeps users without a job out, or only the file of pam_nologin does.
+    /// Returns whether nothing does.
     ///
     /// # Errors
     ///
@@ -60,18 +61,23 @@ impl Stack<'_> {
     pub(in crate::node) fn warn_if_profile_off(
         &self,
         output: &mut Output<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         match self.find_door(&self.text)? {
-            Door::ProfileOff(profile) => output.warn(format_args!(
-                "warning: nothing keeps users without a job out now: pam-auth-update --enable {profile}"
-            )),
-            Door::Shut(Some(profile)) => output.warn(format_args!(
-                "warning: only nologin keeps users without a job out now: pam-auth-update --enable {profile} before \
-                 you remove it"
-            )),
-            Door::Judged | Door::Shut(None) | Door::Open => {}
+            Door::ProfileOff(profile) => {
+                output.warn(format_args!(
+                    "warning: nothing keeps users without a job out now: pam-auth-update --enable {profile}"
+                ));
+                Ok(true)
+            }
+            Door::Shut(Some(profile)) => {
+                output.warn(format_args!(
+                    "warning: only nologin keeps users without a job out now: pam-auth-update --enable {profile} \
+                     before you remove it"
+                ));
+                Ok(false)
+            }
+            Door::Judged | Door::Shut(None) | Door::Open => Ok(false),
         }
-        Ok(())
     }
 }
 
