@@ -135,9 +135,13 @@ mod tests {
     fn locks_of_files_cost_nothing() {
         let file = tempfile_with_locks(2000);
         let copies: Vec<_> = (0..200).map(|_| file.try_clone().unwrap()).collect();
-        let begin = Instant::now();
-        find(&[]);
-        let took = begin.elapsed();
+        let time_search = || {
+            let begin = Instant::now();
+            find(&[]);
+            begin.elapsed()
+        };
+        // The shortest of some: other programs may take the processors during one.
+        let took = (0..3).map(|_| time_search()).min().unwrap();
         assert!(took < Duration::from_millis(500), "{took:?}");
         drop(copies);
     }
