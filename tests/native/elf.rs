@@ -49,6 +49,7 @@ fn module_exports_only_pam_entry_points() {
     assert_eq!(names, expected);
 }
 
+/// Each further library would cost every connection: libgcc_s took half of the time to load the module.
 #[test]
 fn module_needs_only_libc_and_libpam() {
     let Some(module) = module_path() else { return };
@@ -57,14 +58,7 @@ fn module_needs_only_libc_and_libpam() {
         .filter(|l| l.contains("(NEEDED)"))
     {
         let library = line.split(['[', ']']).nth(1).unwrap();
-        // Before glibc 2.34 threads are a separate library; since then it is empty.
-        let known = [
-            "libc.so.",
-            "libpthread.so.",
-            "libpam.so.",
-            "libgcc_s.so.",
-            "ld-linux",
-        ];
+        let known = ["libc.so.", "libpam.so.", "ld-linux"];
         assert!(
             known.iter().any(|known| library.starts_with(known)),
             "{library}"
@@ -93,7 +87,7 @@ fn symbol_versions(file: &str) -> Vec<(String, Vec<u32>)> {
     parted.collect()
 }
 
-/// EL 8 has glibc 2.28, Linux-PAM 1.3.1 and GCC 8.
+/// EL 8 has glibc 2.28 and Linux-PAM 1.3.1.
 #[test]
 fn all_four_files_need_only_symbols_of_oldest_distribution() {
     if finished_dir().is_none() || std::env::var("GLIBC").is_ok_and(|version| version != "2.28") {
@@ -121,7 +115,6 @@ fn all_four_files_need_only_symbols_of_oldest_distribution() {
             let max = match word.as_str() {
                 "GLIBC" => vec![2, 28],
                 "LIBPAM" | "LIBPAM_MODUTIL" => vec![1, 0],
-                "GCC" => vec![4, 2, 0],
                 _ => panic!("{path}: {word} {number:?}"),
             };
             assert!(number <= max, "{path}: {word} {number:?}");
@@ -188,8 +181,8 @@ fn helper_is_statically_linked() {
 fn module_is_small_and_stripped() {
     let Some(module) = module_path() else { return };
     let bytes = std::fs::metadata(&module).unwrap().len();
-    // What it grew by lately: attributes of the login, the queue of a Slurm daemon, variables of each scheduler.
-    assert!(bytes < 768 * 1024, "{bytes} bytes");
+    // What it grew by lately: variables of each scheduler, and the unwinder, which was a library of 120 KiB.
+    assert!(bytes < 800 * 1024, "{bytes} bytes");
     let sections = run_inspector("readelf", &["-SW", &module]);
     assert!(
         !sections.contains(".symtab") && !sections.contains(".debug_"),

@@ -78,6 +78,7 @@ mod stepd_trust;
 mod strays;
 mod switch;
 mod undo;
+mod unwinder;
 mod vanish;
 mod vectors;
 mod verify;

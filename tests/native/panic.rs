@@ -1,6 +1,6 @@
 //! A panic in the module refuses the login and never ends sshd.
 
-use crate::support::{ALICE, Artifact, built_path, on_node};
+use crate::support::{ALICE, Artifact, Outcome, built_path, on_node};
 
 #[test]
 fn panic_after_move_is_undone_and_refused() {
@@ -27,5 +27,21 @@ fn panic_after_move_is_undone_and_refused() {
         sshd.ssh(ALICE, "echo a''shell").fails().omits("ashell");
         std::fs::remove_file(node.path(&fatal.record_path())).unwrap();
         node.pam(ALICE).ok().joins_cgroup(&sound.cgroup);
+    });
+}
+
+/// Another module in C++ brings libgcc_s, whose functions have the names of those that are linked in.
+#[test]
+fn panic_beside_another_unwinder_is_refused() {
+    on_node(|node| {
+        node.install(&built_path(Artifact::Module), &node.module());
+        node.reporting("");
+        let _fatal = node.job(ALICE, "provoke-panic").start();
+        let mut session = node.command("env");
+        session.args(["LD_PRELOAD=libgcc_s.so.1", "pamtester", "sshd", ALICE.name]);
+        Outcome::run(session.arg("open_session"))
+            .exits(1)
+            .omits("LD_PRELOAD");
+        node.log.line("internal error, please report");
     });
 }

@@ -56,9 +56,11 @@ pub(crate) enum Tool {
     Crowd,
     /// Opens and makes devices in the ways that its arguments name.
     Access,
+    /// Answers a message of PAM with an exception.
+    Raise,
 }
 
-const ALL: [(Tool, &str, &str); 23] = [
+const ALL: [(Tool, &str, &str); 24] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
@@ -98,6 +100,7 @@ const ALL: [(Tool, &str, &str); 23] = [
     (Tool::Cuda, "cuda", include_str!("../tools/cuda.c")),
     (Tool::Crowd, "crowd", include_str!("../tools/crowd.c")),
     (Tool::Access, "access", include_str!("../tools/access.c")),
+    (Tool::Raise, "raise", include_str!("../tools/raise.c")),
 ];
 
 impl Tool {
