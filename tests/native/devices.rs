@@ -144,33 +144,6 @@ fn same_list_at_two_levels_is_no_pin() {
 }
 
 #[test]
-fn unnamed_programs_are_recognised_by_instructions() {
-    on_node(|node| {
-        let job = node.job(ALICE, "4242").start();
-        for (name, owner) in [
-            ("imp", "flux-imp"),
-            ("runc", "runc"),
-            ("crun", "container-runtime"),
-        ] {
-            let cgroup = job.cgroup.child(name);
-            cgroup
-                .create()
-                .attach(Flags::Multi, name, &["195:2", "1:7"]);
-            let value = cgroup_json(node, 0, &cgroup);
-            assert_eq!(
-                filter_summaries(&value, ""),
-                [format!("{owner} allow-multi true")]
-            );
-            assert!(
-                json_array(device_json(&value, "/dev/full"), "allowed").is_empty(),
-                "{value}"
-            );
-            assert_kernel_agrees(node, &cgroup, &value);
-        }
-    });
-}
-
-#[test]
 fn cgroup_without_filter_is_one_line() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();

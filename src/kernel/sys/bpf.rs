@@ -269,7 +269,7 @@ pub fn prog_fd_by_id(id: u32) -> io::Result<OwnedFd> {
 }
 
 /// The beginning of `struct bpf_prog_info`: the attributes of a loaded program, and where the kernel
-/// writes what a caller asks for.
+/// would write its instructions.
 #[repr(C)]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgInfo {
@@ -279,11 +279,9 @@ pub struct ProgInfo {
     /// The kernel's digest of the instructions; comparable within one boot only.
     pub tag: [u8; 8],
     jited_bytes: u32,
-    /// Bytes of the instructions as the verifier left them; on input, bytes of the buffer for them.
-    pub xlated_bytes: u32,
+    xlated_bytes: u32,
     jited_insns: u64,
-    /// Address of the buffer for these instructions, 0 for none. The kernel sets it to 0 if it hides them.
-    pub xlated_insns: u64,
+    xlated_insns: u64,
     load_time: u64,
     created_by_uid: u32,
     /// Number of maps that the instructions refer to; the tag does not cover which.
@@ -293,15 +291,6 @@ pub struct ProgInfo {
 }
 
 impl ProgInfo {
-    /// A request for the instructions as the verifier left them, in a buffer of this address and length.
-    pub fn of_xlated_insns(buffer: *mut u8, bytes: u32) -> Self {
-        Self {
-            xlated_bytes: bytes,
-            xlated_insns: buffer as u64,
-            ..Self::default()
-        }
-    }
-
     /// The name that was given at load time, at most 15 bytes.
     pub fn name(&self) -> Cow<'_, str> {
         let name = self
@@ -320,27 +309,13 @@ impl ProgInfo {
 /// `EPERM` without `CAP_BPF`.
 pub fn read_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
     let mut info = ProgInfo::default();
-    // SAFETY: all its pointers and lengths are 0, so the kernel fills no other memory.
-    unsafe { fill_info(program, &mut info) }?;
-    Ok(info)
-}
-
-/// Fills in the attributes of a loaded program, and the memory that `info` points to.
-///
-/// # Errors
-///
-/// `EPERM` without `CAP_BPF`.
-///
-/// # Safety
-///
-/// The memory that `info` points to is exclusively borrowed, and as long as `info` states.
-pub unsafe fn fill_info(program: BorrowedFd<'_>, info: &mut ProgInfo) -> io::Result<()> {
     let mut attr = Attr::new(ObjInfo {
         object: program.as_raw_fd(),
         info_bytes: size_of::<ProgInfo>() as u32,
-        info: std::ptr::from_mut(info) as u64,
+        info: std::ptr::from_mut(&mut info) as u64,
     });
-    // SAFETY: `info` is exclusively borrowed, aligned, and as long as the attribute states; the caller
-    // answers for the memory that it points to.
-    checked(unsafe { attr.run(BPF_OBJ_GET_INFO_BY_FD) }).map(drop)
+    // SAFETY: `info` is exclusively borrowed, aligned, and as long as the attribute states. All its own pointers and
+    // lengths are 0, so the kernel fills no other memory.
+    checked(unsafe { attr.run(BPF_OBJ_GET_INFO_BY_FD) })?;
+    Ok(info)
 }

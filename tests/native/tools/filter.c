@@ -1,8 +1,7 @@
 /*
  * Plays another owner of device filters on a cgroup.
  *   filter attach DIR FLAGS NAME [MAJOR:MINOR...]   allows all but these character devices;
- *                                                   "opaque" also calls the kernel, and "imp",
- *                                                   "runc" and "crun" begin as theirs do, unnamed
+ *                                                   "opaque" also calls the kernel
  *   filter list DIR                                 prints "ID FLAGS NAME" per attached program
  *   filter effective DIR                            prints the same per program in force
  *   filter detach DIR ID
@@ -41,23 +40,13 @@ static int bpf(int command, union request *request)
     return result;
 }
 
-/* Loads major and minor in the manner of the owner with that name, and returns their registers. */
+/* Loads major and minor, and returns their registers. */
 static void load_device(const char *name, __u8 *major, __u8 *minor)
 {
     *major = 2;
     *minor = 3;
-    if (!strcmp(name, "runc") || !strcmp(name, "crun")) {
-        *major = 4;
-        *minor = 5;
-        emit(BPF_LDX | BPF_MEM | BPF_W, 2, 1, 0, 0);
-        emit(BPF_ALU | BPF_AND | BPF_K, 2, 0, 0, 0xffff);
-        emit(BPF_LDX | BPF_MEM | BPF_W, 3, 1, 0, 0);
-        emit(BPF_ALU | BPF_RSH | BPF_K, 3, 0, 0, 16);
-    }
     emit(BPF_LDX | BPF_MEM | BPF_W, *major, 1, 4, 0);
     emit(BPF_LDX | BPF_MEM | BPF_W, *minor, 1, 8, 0);
-    if (!strcmp(name, "imp"))
-        emit(BPF_LDX | BPF_MEM | BPF_W, 4, 1, 0, 0);
     if (!strcmp(name, "opaque")) {
         emit(BPF_ALU64 | BPF_MOV | BPF_X, 6, *major, 0, 0); /* a call preserves registers 6 to 9 */
         emit(BPF_ALU64 | BPF_MOV | BPF_X, 7, *minor, 0, 0);
@@ -69,7 +58,7 @@ static void load_device(const char *name, __u8 *major, __u8 *minor)
 
 static int load_program(const char *name, int count, char **denied)
 {
-    __u8 r_major, r_minor, answer = !strcmp(name, "runc") ? BPF_ALU : BPF_ALU64;
+    __u8 r_major, r_minor;
     load_device(name, &r_major, &r_minor);
     for (int i = 0; i < count; i++) {
         int major, minor;
@@ -77,13 +66,11 @@ static int load_program(const char *name, int count, char **denied)
             exit(2);
         emit(BPF_JMP32 | BPF_JNE | BPF_K, r_major, 0, 3, major);
         emit(BPF_JMP32 | BPF_JNE | BPF_K, r_minor, 0, 2, minor);
-        emit(answer | BPF_MOV | BPF_K, 0, 0, 0, 0);
+        emit(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 0);
         emit(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
     }
-    emit(answer | BPF_MOV | BPF_K, 0, 0, 0, 1);
+    emit(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1);
     emit(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
-    if (!strcmp(name, "imp") || !strcmp(name, "runc") || !strcmp(name, "crun"))
-        name = "";
     union request request = {0};
     request.attr.prog_type = BPF_PROG_TYPE_CGROUP_DEVICE;
     request.attr.insns = (__u64)(unsigned long)code;
