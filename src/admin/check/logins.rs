@@ -4,9 +4,9 @@
 use super::finding::{Check, Finding, Severity};
 use super::login_stack::LoginStack;
 use super::login_view::{Answer, LoginQuestion, LoginView, SlurmDevicesView};
-use super::priorities::find_unit;
 use super::remedy::Remedy;
 use super::server_process::process_object;
+use super::service_unit::find_unit;
 use super::site::{Site, file_identity};
 use super::sshd::list_servers_of;
 use super::system_calls::ForbiddenCalls;

@@ -9,12 +9,12 @@ mod file_edit;
 mod finding;
 mod flux;
 mod flux_units;
-mod inheritance;
-mod installed;
 mod kernel;
+mod locked_memory;
 mod login_stack;
 mod login_view;
 mod logins;
+mod module_loading;
 mod mounts;
 mod name_service;
 mod nologin;
@@ -23,14 +23,13 @@ mod own_command;
 mod own_line;
 mod pam_edits;
 mod penalties;
-mod priorities;
 pub(super) mod programs;
 mod refusals;
 mod registry;
 mod remedy;
-mod resctrl;
 mod root_directory;
 mod server_process;
+mod service_unit;
 mod several_jobs;
 mod site;
 mod slice_drop_ins;
@@ -73,7 +72,6 @@ use programs::ProgramFacts;
 use protocol::SourceName;
 use refusals::RefusalFacts;
 use registry::RegistryFacts;
-use resctrl::ResctrlFacts;
 use root_directory::{judge_root_directory, keep_cause_alone, read_root_mode};
 use several_jobs::SeveralJobsFacts;
 use site::Site;
@@ -234,7 +232,6 @@ impl<'a> SetupFacts<'a> {
 struct NodeFacts {
     sshd: SshdFacts,
     refusals: RefusalFacts,
-    resctrl: ResctrlFacts,
     mounts: MountFacts,
     kernel: KernelFacts,
     slices: SliceFacts,
@@ -250,7 +247,6 @@ impl NodeFacts {
         Self {
             sshd: SshdFacts::read(site),
             refusals: RefusalFacts::read(site),
-            resctrl: ResctrlFacts::read(site),
             mounts: MountFacts::read(site),
             kernel: KernelFacts::read(site),
             slices: SliceFacts::read(site),
@@ -265,7 +261,6 @@ impl NodeFacts {
     fn findings(&self) -> Vec<Finding> {
         let mut findings = self.sshd.findings();
         findings.extend(self.refusals.findings());
-        findings.extend(self.resctrl.findings());
         findings.extend(self.mounts.findings());
         findings.extend(self.kernel.findings());
         findings.extend(self.slices.findings());

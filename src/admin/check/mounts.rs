@@ -4,7 +4,6 @@ use super::finding::{Check, Finding};
 use super::own_command::{OwnCommand, OwnFile, Subcommand};
 use super::remedy::{Remedy, page_path, run, shell_path, shell_word};
 use super::site::Site;
-use super::trial_cgroup::measure_moves;
 use super::trusted_file::is_exposed;
 use crate::accounts::HELPER_USER;
 use kernel::cgroup::{self, Mount};
@@ -15,7 +14,6 @@ use nix::sys::stat::fstat;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Where the cgroup v2 hierarchy of a node is mounted.
 const CGROUP_PATH: &str = "/sys/fs/cgroup";
@@ -23,8 +21,6 @@ const CGROUP_PATH: &str = "/sys/fs/cgroup";
 const MOUNT_UNIT: &str = r"run-job\x2dadopt-use.mount";
 /// The mount option of cgroup v2 with which moves do not wait for the kernel.
 const FAVORDYNMODS: &str = "favordynmods";
-/// Shortest wait of a lone move that is worth a note.
-const WAIT_MIN: Duration = Duration::from_millis(1);
 
 /// What was found out about the mounts of the node.
 #[derive(Debug)]
@@ -48,9 +44,7 @@ enum FavorDynMods {
     /// The kernel lacks the option, or cgroup v2 is not mounted at the usual place.
     Unsupported,
     On,
-    /// The times of a lone move, which waits for the kernel, and of one right after it, which does not;
-    /// `None` if they could not be measured.
-    Off(Option<[Duration; 2]>),
+    Off,
 }
 
 /// A directory of choices and records.
@@ -62,25 +56,18 @@ struct Directory {
 }
 
 impl MountFacts {
-    /// Reads the mounts and directories of the node. On this node it measures how long a move between cgroups
-    /// waits, if `favordynmods` is off.
+    /// Reads the mounts and directories of the node.
     pub(super) fn read(site: &Site) -> Self {
         let mounts = procfs::read(site.at("/proc/self/mounts")).unwrap_or_default();
         let features = procfs::read(site.at("/sys/kernel/cgroup/features")).unwrap_or_default();
-        let mut favordynmods = FavorDynMods::parse(&mounts, &features);
-        if let FavorDynMods::Off(times) = &mut favordynmods {
-            if site.is_here() {
-                *times = measure_moves(&site.root);
-            }
-        }
         let directories = ["/run/job-adopt", CHOICE_DIR]
             .map(|path| Directory::read(&site.trust, site.at(path)))
             .into();
         Self {
             hierarchy: check_hierarchy(&site.root),
-            mounts,
             helper_gid: site.find_account(HELPER_USER).map(|account| account.gid),
-            favordynmods,
+            favordynmods: FavorDynMods::parse(&mounts, &features),
+            mounts,
             directories,
             has_choices: site.at(CHOICE_DIR).is_dir(),
             is_use_masked: fs::read_link(site.at("/etc/systemd/system").join(MOUNT_UNIT))
@@ -206,53 +193,37 @@ impl FavorDynMods {
         if options.split(',').any(|option| option == FAVORDYNMODS) {
             Self::On
         } else if features.lines().any(|feature| feature == FAVORDYNMODS) {
-            Self::Off(None)
+            Self::Off
         } else {
             Self::Unsupported
         }
     }
 
-    /// Judges whether moves of logins wait for the kernel: a lone move does if it takes [`WAIT_MIN`] more than
-    /// the next one. `None` if there is no choice, because the option is not supported here.
+    /// Tells that lone logins wait for the kernel without the option; `None` if there is no choice, because it is not
+    /// supported here.
     fn finding(&self) -> Option<Finding> {
-        let text = match self {
-            Self::Unsupported => return None,
+        match self {
+            Self::Unsupported => None,
             Self::On => {
                 let text = "is mounted with favordynmods, so the kernel moves logins at once";
-                return Some(Finding::fine(Check::CgroupFavordynmods, CGROUP_PATH, text));
+                Some(Finding::fine(Check::CgroupFavordynmods, CGROUP_PATH, text))
             }
-            Self::Off(Some([lone, next])) if *lone < *next + WAIT_MIN => {
-                let text =
-                    format!("moves logins without a wait: a move took {} just now", millis(*lone));
-                return Some(Finding::fine(Check::CgroupFavordynmods, CGROUP_PATH, text));
+            Self::Off => {
+                let text = "is mounted without favordynmods, so on an idle node the kernel takes 10 to 20 ms to move a \
+                            login, not 2 ms";
+                let remedy = format!(
+                    "nothing, or turn it on: systemctl enable --now job-adopt-favordynmods.service; {} says what it costs",
+                    page_path("systemd.md")
+                );
+                Some(Finding::note(
+                    Check::CgroupFavordynmods,
+                    CGROUP_PATH,
+                    text,
+                    remedy,
+                ))
             }
-            Self::Off(Some([lone, next])) => format!(
-                "a lone move took {} just now, and one right after it {}: with the mount option \
-                 favordynmods no login waits for the difference",
-                millis(*lone),
-                millis(*next)
-            ),
-            Self::Off(None) => {
-                "is mounted without favordynmods, so on an idle node the kernel takes 10 to 20 ms to \
-                 move a login, not 2 ms"
-                    .to_owned()
-            }
-        };
-        let remedy = format!(
-            "nothing, or turn it on: systemctl enable --now job-adopt-favordynmods.service; {} says what it costs",
-            page_path("systemd.md")
-        );
-        Some(Finding::note(
-            Check::CgroupFavordynmods,
-            CGROUP_PATH,
-            text,
-            remedy,
-        ))
+        }
     }
-}
-
-fn millis(time: Duration) -> String {
-    format!("{:.2} ms", time.as_secs_f64() * 1e3)
 }
 
 /// Finds the value of a mount option; `None` if the options lack it.
@@ -434,23 +405,6 @@ mod tests {
         );
         let v1 = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\nx /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         assert_eq!(FavorDynMods::parse(v1, "favordynmods\n").finding(), None);
-    }
-
-    #[test]
-    fn note_on_favordynmods_has_measured_times() {
-        let finding = |micros: [u64; 2]| {
-            FavorDynMods::Off(Some(micros.map(Duration::from_micros)))
-                .finding()
-                .unwrap()
-        };
-        let slow = finding([17_940, 310]);
-        assert_eq!(slow.severity, Severity::Note);
-        assert!(
-            slow.text
-                .contains("took 17.94 ms just now, and one right after it 0.31 ms")
-        );
-        assert_eq!(finding([700, 310]).severity, Severity::Fine);
-        assert_eq!(finding([310, 700]).severity, Severity::Fine);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::finding::{Check, Finding};
 use super::flux::find_flux_account;
-use super::installed::{InstalledFacts, bring_back};
+use super::module_loading::{Loading, bring_back};
 use super::name_service::PasswdUnread;
 use super::own_command::{ACCOUNT_PROGRAM, OwnCommand, OwnFile, ProgramKind};
 use super::remedy::{Remedy, run, shell_path};
@@ -47,7 +47,8 @@ struct ModuleFile {
     trusted: Result<u32, TrustError>,
     /// `None` as for [`Program::version`].
     version: Option<String>,
-    installed: InstalledFacts,
+    /// `None` for a module that root must not load, since another user may have written it, and in the folder of a test.
+    loading: Option<Loading>,
 }
 
 /// A module that the stack names and that is not there.
@@ -107,7 +108,7 @@ impl ProgramFacts {
         Self {
             modules: names
                 .into_iter()
-                .map(|name| ModuleFile::read(site, name, &helper))
+                .map(|name| ModuleFile::read(site, name))
                 .collect(),
             is_root: site.is_root(),
             keeper: read_keeper(site, &helper),
@@ -137,7 +138,7 @@ impl ProgramFacts {
 impl ModuleFile {
     /// Reads the file that libpam loads for a module's `name` in the stack. It fails with [`MissingModule`]
     /// if there is none, or if the folder of the PAM modules is not known.
-    fn read(site: &Site, name: &str, helper: &Path) -> Result<Self, MissingModule> {
+    fn read(site: &Site, name: &str) -> Result<Self, MissingModule> {
         let folder = if name.starts_with('/') {
             Some(site.root.clone())
         } else {
@@ -153,8 +154,8 @@ impl ModuleFile {
         Ok(Self {
             path,
             version: trusted.as_ref().ok().and_then(|_| read_version(&real)),
+            loading: (site.is_here() && trusted.is_ok()).then(|| Loading::run(&real)),
             trusted,
-            installed: InstalledFacts::read(site, &real, helper),
         })
     }
 
@@ -169,7 +170,8 @@ impl ModuleFile {
                 "install both packages again",
             ));
         }
-        findings.extend(self.installed.findings());
+        let loading = self.loading.as_ref();
+        findings.extend(loading.map(|loading| loading.finding(&self.path)));
         findings
     }
 }

@@ -5,8 +5,8 @@
 //! of service for that.
 
 use super::finding::{Check, Finding, Severity};
-use super::priorities::find_unit;
 use super::remedy::shell_word;
+use super::service_unit::find_unit;
 use super::site::Site;
 use super::sshd::list_servers;
 use super::unit_files::list_files;

@@ -2,10 +2,10 @@
 //! namespaces and capabilities (systemd.exec(5): `ProtectControlGroups=`, `PrivateDevices=`).
 
 use super::finding::{Check, Finding, Severity};
-use super::inheritance::Inheritance;
+use super::locked_memory::LockedMemory;
 use super::mounts::{HierarchyError, open_hierarchy};
-use super::priorities::find_unit;
 use super::remedy::Remedy;
+use super::service_unit::find_unit;
 use super::site::{Site, shares_namespace};
 use super::unit_files::unset_keys;
 use helper::stack::service_dirs;
@@ -57,7 +57,7 @@ struct View {
     hidden_files: Vec<HiddenFile>,
     /// `None` if its capabilities cannot be read.
     capabilities: Option<u64>,
-    inheritance: Inheritance,
+    locked_memory: LockedMemory,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -144,7 +144,7 @@ impl ServerProcess {
             findings.push(Finding::fine(Check::SshdServer, &object, text));
         }
         // These do not count above: what logins inherit does not keep the module from working.
-        findings.extend(view.inheritance.findings(&object));
+        findings.extend(view.locked_memory.finding(&object));
         findings
     }
 }
@@ -181,7 +181,7 @@ impl View {
                 find_hidden_files(pid, site)
             },
             capabilities: parse_capabilities(capabilities),
-            inheritance: Inheritance::read(pid, &proc_dir(pid), &status),
+            locked_memory: LockedMemory::read(&proc_dir(pid)),
         }
     }
 }
@@ -383,7 +383,7 @@ mod tests {
             cgroup_fault: None,
             hidden_files: Vec::new(),
             capabilities: Some(u64::MAX),
-            inheritance: Inheritance::default(),
+            locked_memory: LockedMemory::default(),
         };
         let hidden = |path: &str| {
             let file = HiddenFile {

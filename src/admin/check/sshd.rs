@@ -3,16 +3,15 @@
 
 use super::file_edit::FileEdit;
 use super::finding::{Check, Finding, Severity};
-use super::inheritance::count_online_cores;
 use super::penalties::{Penalties, maps_v4_peers, maps_v4_peers_of_port};
-use super::priorities::find_unit;
 use super::remedy::{Remedy, shell_word};
 use super::server_process::{ServerProcess, process_object};
+use super::service_unit::find_unit;
 use super::site::{Site, root_processes, shares_namespace};
 use super::sshd_command::{config_file, find_socket_command, read_command, read_started_name};
 use super::sshd_config::ConfigFiles;
 use super::sshd_match::judge_match_blocks;
-use super::startups::Startups;
+use super::startups::{Startups, count_online_cores};
 use super::trusted_file::{require_trusted, trust_remedy};
 use crate::accounts::{find_user, read_uid_min};
 use crate::child_process::{QueryError, query_in_clean_environment};

@@ -1,6 +1,22 @@
 //! `MaxStartups` and `PerSourceMaxStartups`: how many logins sshd lets wait to be authenticated before it drops
 //! further connections (sshd_config(5)).
 
+use crate::number_list::NumberList;
+use std::fs;
+
+/// The cores of the node that run, in the form of `Cpus_allowed_list` (`admin-guide/cputopology.rst`).
+const ONLINE_FILE: &str = "/sys/devices/system/cpu/online";
+
+/// Counts the cores of the node that run, also those that this process may not use; `None` if they cannot be read.
+pub(super) fn count_online_cores() -> Option<usize> {
+    let online: NumberList = fs::read_to_string(ONLINE_FILE)
+        .ok()?
+        .trim_end()
+        .parse()
+        .ok()?;
+    Some(online.numbers().count())
+}
+
 /// The limit of one sshd that is reached first, if all logins come from one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Startups {

@@ -1,59 +1,14 @@
 //! A temporary cgroup in which `check` tries the kernel.
 
-use crate::child_process::run_in_child;
 use crate::job::ending::kill_all;
 use kernel::cgroup::{self, Dir, Mount};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, getpid};
-use std::fs::File;
-use std::io::{Read, Seek, Write};
 use std::path::Path;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Longest wait for processes to leave the cgroup.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
-/// Name of the cgroup below the trial's for a second move.
-const SECOND_MOVE_CGROUP: &str = "second";
-/// Pause before the first move. A move does not wait while the kernel remembers an earlier one, of this
-/// command or of another program.
-const IDLE_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Measures what the mount option `favordynmods` would save. Without it a move after a pause waits for a grace period of
-/// the kernel (RCU), and a move right after that one does not. Returns the times of two such moves of a child of this
-/// process into a temporary cgroup, that of the waiting one first; `None` if they cannot be made.
-pub(super) fn measure_moves(root: &Path) -> Option<[Duration; 2]> {
-    let trial = TrialCgroup::create(root).ok()?;
-    trial.dir.make_child(SECOND_MOVE_CGROUP).ok()?;
-    let second = trial.dir.child(SECOND_MOVE_CGROUP).ok()?;
-    // The child writes its times here.
-    let mut times = File::from(memfd_create(c"times", MFdFlags::MFD_CLOEXEC).ok()?);
-    let status = run_in_child(|| {
-        sleep(IDLE_INTERVAL);
-        for dir in [&trial.dir, &second] {
-            let began = Instant::now();
-            // 0 stands for the process that writes.
-            let moved = dir.write("cgroup.procs", "0");
-            let seconds = began.elapsed().as_secs_f64();
-            if moved.is_err() || times.write_all(&seconds.to_ne_bytes()).is_err() {
-                return 1;
-            }
-        }
-        0
-    });
-    if status.ok()? != 0 {
-        return None;
-    }
-    times.rewind().ok()?;
-    let mut moves = [Duration::ZERO; 2];
-    for time in &mut moves {
-        let mut seconds = [0; 8];
-        times.read_exact(&mut seconds).ok()?;
-        *time = Duration::from_secs_f64(f64::from_ne_bytes(seconds));
-    }
-    Some(moves)
-}
 
 /// Prefix of the cgroups' names; the pid namespace and the process follow.
 const NAME_PREFIX: &str = "job-adopt-check-";
@@ -114,7 +69,5 @@ impl Drop for TrialCgroup {
 fn remove(root: &Dir, name: &str) {
     let Ok(dir) = root.child(name) else { return };
     let _ = kill_all(&dir, Instant::now() + REMOVAL_TIMEOUT);
-    if dir.remove_child(SECOND_MOVE_CGROUP).is_ok() {
-        let _ = root.remove_child(name);
-    }
+    let _ = root.remove_child(name);
 }

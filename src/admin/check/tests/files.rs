@@ -48,25 +48,6 @@ fn module_must_be_writable_by_root_only_and_of_this_version() {
 }
 
 #[test]
-fn leftovers_of_upgrade_are_named() {
-    for (file, end) in [
-        ("usr/lib/security/pam_job_adopt.so", ".dpkg-new"),
-        ("usr/libexec/job-adopt/helper", ".new"),
-        ("usr/libexec/job-adopt/keeper", ".dpkg-tmp"),
-        ("usr/bin/job-adopt", ";65a1f0c3"),
-    ] {
-        let name = file.rsplit('/').next().unwrap();
-        let left = format!("Warning upgrade {name}{end}");
-        TestSite::new()
-            .file(&format!("{file}{end}"), "")
-            .assert_bad(&[&left]);
-        TestSite::new()
-            .file(&format!("{file}-notes"), "")
-            .assert_bad(&[]);
-    }
-}
-
-#[test]
 fn registry_below_distrusted_directory_is_no_finding_of_its_own() {
     let registry = "run/job-adopt/jobs";
     TestSite::new()
