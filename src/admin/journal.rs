@@ -1,15 +1,15 @@
-//! Reads the module's lines from the log: from the journal, or from a file of a syslog daemon. A cursor
-//! continues where the last reader stopped; what the module answers to a trial is of no login, and left out. Of the
-//! journal's last part, the lines of sshd that admit a user are read too.
+//! Reads the module's lines from the log: from the journal, where a cursor continues behind the last reader, or from a
+//! file of a syslog daemon. What the module answers to a trial is of no login, and left out. Of the journal's last part,
+//! the lines of sshd that admit a user are read too.
 
 use super::accounts::run_as_helper;
 use crate::error::Error;
 use kernel::log::{self, Line, Severity};
 use protocol::{Decision, Phase};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -29,16 +29,6 @@ const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// text that users choose.
 fn is_login_program(program: &str) -> bool {
     program == COMMAND || keeper::sshd::PROGRAMS.contains(&program)
-}
-
-/// The end of the part of the log that was read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Cursor {
-    /// A cursor of journalctl(1).
-    Journal(String),
-    /// The inode of a file, and the offset behind the last line.
-    File { inode: u64, offset: u64 },
 }
 
 /// A line of the module.
@@ -198,30 +188,59 @@ impl Questions {
     }
 }
 
-/// Calls `each` for every line of the module on a login behind the cursor `from`, in the file or, without one, in the
-/// journal. Returns the cursor behind the last line; `None` for an empty journal. Without a cursor, or with
-/// one of the other kind of log, it begins with this boot's part of the journal, or at the file's start.
+/// Calls `each` for every line of the module on a login in the journal: behind the cursor `after`, or without one since
+/// the node's last start. Returns the cursor of the journal's last entry, or `after` if there is no new one.
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] if the log cannot be read.
-pub(super) fn read(
-    file: Option<&Path>,
-    from: Option<&Cursor>,
+/// [`Error::Failed`] if the journal cannot be read, or does not know the cursor.
+pub(super) fn read_journal(
+    after: Option<&str>,
     each: &mut dyn FnMut(LogEntry),
-) -> Result<Option<Cursor>, Error> {
-    let mut questions = Questions::default();
-    let each = &mut |entry: LogEntry| {
-        if questions.is_login(&entry) {
-            each(entry);
-        }
+) -> Result<Option<String>, Error> {
+    let start = match after {
+        Some(cursor) => format!("--after-cursor={cursor}"),
+        None => "--boot".to_owned(),
     };
-    match (file, from) {
-        (None, Some(Cursor::Journal(cursor))) => read_journal(Some(cursor), each),
-        (None, _) => read_journal(None, each),
-        (Some(path), from) => read_files(path, from, each)
-            .map(Some)
-            .map_err(|error| Error::failed("read", path.display(), error)),
+    let mut questions = Questions::default();
+    let mut last = after.map(str::to_owned);
+    query_journal(&[start], &mut |entry| {
+        if let Some(log_entry) = entry.to_log_entry() {
+            if questions.is_login(&log_entry) {
+                each(log_entry);
+            }
+        }
+        last = Some(entry.cursor);
+    })?;
+    Ok(last)
+}
+
+/// Calls `each` for every line of the module on a login in the file of a syslog daemon. A line of more than
+/// [`LINE_BYTES_MAX`] bytes is taken in pieces of that size.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if the file cannot be read.
+pub(super) fn read_file(path: &Path, each: &mut dyn FnMut(LogEntry)) -> Result<(), Error> {
+    let failed = |error| Error::failed("read", path.display(), error);
+    let file = File::open(path).map_err(failed)?;
+    let at = file.metadata().map_err(failed)?.mtime();
+    let mut questions = Questions::default();
+    let mut reader = BufReader::new(file);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let mut piece = reader.by_ref().take(LINE_BYTES_MAX);
+        let count = piece.read_until(b'\n', &mut line).map_err(failed)?;
+        if count == 0 {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&line);
+        if let Some(entry) = LogEntry::parse_line(text.trim_end_matches('\n'), at) {
+            if questions.is_login(&entry) {
+                each(entry);
+            }
+        }
     }
 }
 
@@ -250,7 +269,7 @@ pub(super) enum LoginContent {
 ///
 /// # Errors
 ///
-/// As [`read`].
+/// As [`read_journal`].
 pub(super) fn read_recent(since: i64, each: &mut dyn FnMut(LoginMessage)) -> Result<(), Error> {
     // Facility 4 is auth, to which sshd writes unless its configuration says otherwise.
     let arguments = [
@@ -335,26 +354,6 @@ fn parse_accepted(message: &str) -> Option<&str> {
     Some(user)
 }
 
-/// Gives each line of the module to `each`. It reads behind the cursor `after`, or without one from the node's last start
-/// on. Returns the cursor of the last entry, or `after` if there is no new one. It fails as [`query_journal`] does.
-fn read_journal(
-    after: Option<&str>,
-    each: &mut dyn FnMut(LogEntry),
-) -> Result<Option<Cursor>, Error> {
-    let start = match after {
-        Some(cursor) => format!("--after-cursor={cursor}"),
-        None => "--boot".to_owned(),
-    };
-    let mut last = after.map(str::to_owned);
-    query_journal(&[start], &mut |entry| {
-        if let Some(log_entry) = entry.to_log_entry() {
-            each(log_entry);
-        }
-        last = Some(entry.cursor);
-    })?;
-    Ok(last.map(Cursor::Journal))
-}
-
 /// Gives each entry that root wrote to authpriv, the module's facility, to `each`: every user may write to the journal,
 /// which records the writer's uid. `arguments` say which part of the journal is read, and name further facilities. It
 /// fails with [`Error::Failed`] if journalctl cannot be run, fails, or prints something else than entries.
@@ -390,68 +389,6 @@ fn query_journal(arguments: &[String], each: &mut dyn FnMut(JournalEntry)) -> Re
         return Err(failed(&status));
     }
     Ok(())
-}
-
-/// Gives each line of the module behind the cursor to `each`, and returns the new cursor: it reads the file,
-/// and before it the rest of its predecessor `PATH.1` if the file was rotated. Without a cursor, or if its
-/// file is neither of both, it reads the file from its start.
-fn read_files(
-    path: &Path,
-    from: Option<&Cursor>,
-    each: &mut dyn FnMut(LogEntry),
-) -> std::io::Result<Cursor> {
-    let file = File::open(path)?;
-    let inode = file.metadata()?.ino();
-    let size = file.metadata()?.len();
-    let mut offset = 0;
-    if let Some(Cursor::File {
-        inode: last_inode,
-        offset: last_offset,
-    }) = from
-    {
-        let rotated = PathBuf::from(format!("{}.1", path.display()));
-        if *last_inode == inode {
-            // A truncated file is read from its start.
-            offset = if *last_offset <= size {
-                *last_offset
-            } else {
-                0
-            };
-        } else if fs::metadata(&rotated).is_ok_and(|meta| meta.ino() == *last_inode) {
-            read_file(File::open(&rotated)?, *last_offset, each)?;
-        }
-    }
-    let offset = read_file(file, offset, each)?;
-    Ok(Cursor::File { inode, offset })
-}
-
-/// Gives each line of the module behind `offset` to `each`, and returns the offset behind the last complete
-/// line of the file. A line that is still being written is left for the next call. A line of more than
-/// [`LINE_BYTES_MAX`] bytes is taken in pieces of that size.
-fn read_file(
-    mut file: File,
-    mut offset: u64,
-    each: &mut dyn FnMut(LogEntry),
-) -> std::io::Result<u64> {
-    let at = file.metadata()?.mtime();
-    file.seek(SeekFrom::Start(offset))?;
-    let mut reader = BufReader::new(file);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let count = reader
-            .by_ref()
-            .take(LINE_BYTES_MAX)
-            .read_until(b'\n', &mut line)? as u64;
-        if count == 0 || (count < LINE_BYTES_MAX && !line.ends_with(b"\n")) {
-            return Ok(offset);
-        }
-        offset += count;
-        let text = String::from_utf8_lossy(&line);
-        if let Some(entry) = LogEntry::parse_line(text.trim_end_matches('\n'), at) {
-            each(entry);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -568,43 +505,19 @@ mod tests {
         }
     }
 
-    fn ids(path: &Path, from: Option<&Cursor>) -> (Vec<String>, Cursor) {
-        let mut ids = Vec::new();
-        let cursor = read(Some(path), from, &mut |entry| {
-            ids.push(entry.get("job").to_owned())
-        });
-        (ids, cursor.unwrap().unwrap())
-    }
-
     #[test]
-    fn every_line_of_file_is_read_once_across_rotation() {
+    fn lines_of_file_are_read_to_its_end() {
         let scratch = Scratch::new();
         let line = |id: &str| format!("{HEAD}decision=adopt job={id}\n");
-        let path = scratch.file(
-            "auth.log",
-            &format!("{}other\n{}", line("1"), &line("2")[..30]),
-        );
-        let (first, behind_first) = ids(&path, None);
-        assert_eq!(first, ["1"]);
-        // The second line was incomplete before.
-        scratch.file("auth.log", "");
-        fs::write(&path, format!("{}other\n{}", line("1"), line("2"))).unwrap();
-        let (second, behind_second) = ids(&path, Some(&behind_first));
-        assert_eq!(second, ["2"]);
-        fs::write(
-            &path,
-            format!("{}other\n{}{}", line("1"), line("2"), line("3")),
-        )
+        let long = "x".repeat(LINE_BYTES_MAX as usize + 1);
+        let text = [&line("1"), "other\n", &long, "\n", line("2").trim_end()].concat();
+        let mut ids = Vec::new();
+        read_file(&scratch.file("auth.log", &text), &mut |entry| {
+            ids.push(entry.get("job").to_owned())
+        })
         .unwrap();
-        fs::rename(&path, scratch.path().join("auth.log.1")).unwrap();
-        fs::write(&path, line("4")).unwrap();
-        let (across_rotation, end) = ids(&path, Some(&behind_second));
-        assert_eq!(across_rotation, ["3", "4"]);
-        assert_eq!(ids(&path, Some(&end)).0, [""; 0]);
-        // A truncated file is read from its start.
-        fs::write(&path, &line("5")[..line("5").len()]).unwrap();
-        fs::write(&path, "x\n").unwrap();
-        assert_eq!(ids(&path, Some(&end)).0, [""; 0]);
+        assert_eq!(ids, ["1", "2"]);
+        assert!(read_file(&scratch.path().join("none"), &mut |_| ()).is_err());
     }
 
     /// They are written by the module, in a process of the command, as at a login.
@@ -632,8 +545,12 @@ mod tests {
             decision("b", 7),
         ];
         let scratch = Scratch::new();
-        let path = scratch.file("auth.log", &text.concat());
-        assert_eq!(ids(&path, None).0, ["1", "3", "4", "7"]);
+        let mut ids = Vec::new();
+        read_file(&scratch.file("auth.log", &text.concat()), &mut |entry| {
+            ids.push(entry.get("job").to_owned())
+        })
+        .unwrap();
+        assert_eq!(ids, ["1", "3", "4", "7"]);
     }
 
     #[test]

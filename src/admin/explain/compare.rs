@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
-use crate::journal::{self, LogEntry};
+use crate::journal::{LogEntry, read_file, read_journal};
 use crate::output::Output;
 use clap::Args;
 use helper::printable;
@@ -31,9 +31,11 @@ pub(crate) struct Options {
 /// differ on one, and [`EXIT_FAILED`] if the log has no login that was compared.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let mut comparison = Comparison::default();
-    journal::read(options.log.as_deref(), None, &mut |entry| {
-        comparison.add(entry)
-    })?;
+    let mut add = |entry| comparison.add(entry);
+    match &options.log {
+        Some(path) => read_file(path, &mut add)?,
+        None => drop(read_journal(None, &mut add)?),
+    }
     comparison.count_waiting();
     if options.json {
         output.json(&comparison.to_json())?;

@@ -4,18 +4,15 @@
 use crate::check;
 use crate::error::Error;
 use crate::exit_status::EXIT_FINE;
-use crate::job::running_jobs::{NodeJobs, RunningJob, find_running_jobs};
 use crate::job::strays;
-use crate::job::usage::Usage;
-use crate::journal::{self, Cursor, LogEntry};
+use crate::journal::{LogEntry, read_journal};
 use crate::options::Conf;
 use crate::output::Output;
 use crate::replace_file::replace_file;
 use clap::Args;
-use helper::Config;
 use kernel::sys::clock::now;
 use nix::fcntl::{Flock, FlockArg};
-use protocol::{Decision, Phase, Reason, SourceName};
+use protocol::{Decision, Phase, Reason};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,90 +23,19 @@ use std::path::{Path, PathBuf};
 
 const STATE_FILE: &str = "/var/lib/job-adopt/metrics.json";
 /// Version of the state's format.
-const STATE_VERSION: u32 = 1;
+const STATE_VERSION: u32 = 2;
 /// The upper bounds of the histogram of a phase's time.
 const BOUNDS_MS: [u64; 12] = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000];
 
-/// A metric of the logins of a job.
-struct LoginMetric {
-    name: &'static str,
-    kind: &'static str,
-    help: &'static str,
-    /// Takes the value from the usage; `None` if that lacks it.
-    value: fn(&Usage) -> Option<f64>,
-}
-
-const LOGIN_METRICS: [LoginMetric; 6] = [
-    LoginMetric {
-        name: "login_memory_bytes",
-        kind: "gauge",
-        help: "Memory of a job's logins.",
-        value: |usage| usage.memory.map(|bytes| bytes as f64),
-    },
-    LoginMetric {
-        name: "login_memory_peak_bytes",
-        kind: "gauge",
-        help: "Most memory of a job's logins at any time.",
-        value: |usage| usage.memory_peak.map(|bytes| bytes as f64),
-    },
-    LoginMetric {
-        name: "login_swap_bytes",
-        kind: "gauge",
-        help: "Swap of a job's logins.",
-        value: |usage| usage.swap.map(|bytes| bytes as f64),
-    },
-    LoginMetric {
-        name: "login_io_read_bytes_total",
-        kind: "counter",
-        help: "Bytes that a job's logins have read from disks.",
-        value: |usage| usage.io_read.map(|bytes| bytes as f64),
-    },
-    LoginMetric {
-        name: "login_io_written_bytes_total",
-        kind: "counter",
-        help: "Bytes that a job's logins have written to disks.",
-        value: |usage| usage.io_written.map(|bytes| bytes as f64),
-    },
-    LoginMetric {
-        name: "login_cpu_seconds_total",
-        kind: "counter",
-        help: "Processor time of a job's logins.",
-        value: |usage| usage.cpu_usec.map(|usec| usec as f64 / 1e6),
-    },
-];
-
-impl LoginMetric {
-    /// Shows the metric of all jobs in the text format of Prometheus; empty if no job has it.
-    fn to_prometheus(&self, usages: &[JobUsage]) -> String {
-        let name = self.name;
-        let mut values = String::new();
-        for JobUsage { job, uid, usage } in usages {
-            if let Some(value) = (self.value)(usage) {
-                let _ = writeln!(
-                    values,
-                    "job_adopt_{name}{{job=\"{job}\",uid=\"{uid}\"}} {value}"
-                );
-            }
-        }
-        if values.is_empty() {
-            return values;
-        }
-        describe_metric(name, self.kind, self.help) + &values
-    }
-}
-
-/// Count logins from the log, and show their usage, for Prometheus
+/// Count logins from the journal for Prometheus
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Adds what was logged since the last call to the counts, and shows them for Prometheus, with the state of the
-node. Reads the journal unless a log file is given.
+Adds what the journal has since the last call to the counts, and shows them for Prometheus, with the state of
+the node.
 Exit status: 0 fine, 2 wrong usage, 3 something could not be read or written.")]
 pub(crate) struct Options {
     #[arg(long, value_name = "FILE", default_value = STATE_FILE, help = "Where the counts are kept")]
     state: PathBuf,
-    /// A log file in place of the journal
-    #[arg(long, value_name = "FILE")]
-    log: Option<PathBuf>,
     /// Write to this file, for the textfile collector of node_exporter
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -123,7 +49,7 @@ pub(crate) struct Options {
 /// Runs `metrics`: counts what was logged since the last call, and shows all counts and the state of the
 /// node.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    let counts = update_state(&options.state, options.log.as_deref(), output)?;
+    let counts = update_state(&options.state, output)?;
     let node = NodeState::read(&options.conf, output)?;
     let text = if options.json {
         format!("{}\n", counts.to_json(&node))
@@ -138,13 +64,9 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 }
 
 /// Adds what was logged since the last call to the counts in the state, and returns these. If the state is
-/// invalid, or the log does not know its cursor, it warns and counts anew. It fails with [`Error::Failed`] if
-/// the state can be neither locked, read nor written, or if the log cannot be read.
-fn update_state(
-    state: &Path,
-    log: Option<&Path>,
-    output: &mut Output<'_>,
-) -> Result<Counts, Error> {
+/// invalid, or the journal does not know its cursor, it warns and counts anew. It fails with [`Error::Failed`] if
+/// the state can be neither locked, read nor written, or if the journal cannot be read.
+fn update_state(state: &Path, output: &mut Output<'_>) -> Result<Counts, Error> {
     let folder = state.parent().unwrap_or(Path::new("/"));
     let lock = folder.join(".metrics.lock");
     let _locked = fs::create_dir_all(folder)
@@ -157,15 +79,15 @@ fn update_state(
             Counts::new()
         }
     };
-    if let Err(error) = counts.read_new_lines(log) {
-        // Without a cursor the log itself cannot be read.
+    if let Err(error) = counts.read_new_lines() {
+        // Without a cursor the journal itself cannot be read.
         if counts.cursor.is_none() {
             return Err(error);
         }
         // The journal may not know the cursor any more. The old counts must go with it: all lines are read again.
         output.warn(format_args!("{}: {error}; counting anew", state.display()));
         counts = Counts::new();
-        counts.read_new_lines(log)?;
+        counts.read_new_lines()?;
     }
     let new_state = serde_json::to_string(&counts).map_err(std::io::Error::from)?;
     replace_file(state, &new_state, None)?;
@@ -193,16 +115,6 @@ struct NodeState {
     /// The number of users' slices that are not closed; `None` if it is unknown. The slice of future
     /// users counts as one.
     slices: Option<i64>,
-    /// The usage of each job whose logins have a cgroup of their own.
-    usage: Vec<JobUsage>,
-}
-
-/// Usage of the logins of a job.
-#[derive(Debug, Serialize)]
-struct JobUsage {
-    job: String,
-    uid: u32,
-    usage: Usage,
 }
 
 impl NodeState {
@@ -217,51 +129,17 @@ impl NodeState {
                 None
             }
         };
-        let usage = read_usage(&config, output);
         let slices = check::count_open_slices(conf.path()?, config).map(|count| count as i64);
-        Ok(Self {
-            strays,
-            slices,
-            usage,
-        })
+        Ok(Self { strays, slices })
     }
-}
-
-/// Reads the usage of the logins of registered and Flux jobs. Slurm jobs are left out, since their logins are in a
-/// cgroup that Slurm made; and so are jobs whose logins have no cgroup of their own.
-fn read_usage(config: &Config, output: &mut Output<'_>) -> Vec<JobUsage> {
-    let mut config = config.clone();
-    config.sources.retain(|source| *source != SourceName::Slurm);
-    let running = find_running_jobs(&config, output).unwrap_or_else(|error| {
-        output.warn(format_args!("jobs: {error}"));
-        NodeJobs::default()
-    });
-    let mut usages = Vec::new();
-    for job in running.jobs {
-        let Some(usage) = read_job_usage(&job).filter(|usage| !usage.is_empty()) else {
-            continue;
-        };
-        usages.push(JobUsage {
-            job: job.id.to_string(),
-            uid: job.uid,
-            usage,
-        });
-    }
-    usages
-}
-
-/// Reads the usage of a job's logins; `None` if the job has ended, or cannot be read.
-fn read_job_usage(job: &RunningJob) -> Option<Usage> {
-    let place = job.open_cgroup().ok()??;
-    Usage::read(place.dir().ok()?, job.leaf()).ok()
 }
 
 /// The counts of all lines so far.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Counts {
     version: u32,
-    /// The last line of the log that is counted; `None` before the first one.
-    cursor: Option<Cursor>,
+    /// Where in the journal the last line is that is counted (journalctl(1)); `None` before the first one.
+    cursor: Option<String>,
     /// The number of decisions by phase, decision and code, with blanks between these.
     logins: BTreeMap<String, u64>,
     /// The times by phase.
@@ -341,12 +219,11 @@ impl Counts {
             .all(|phase| phase.parse::<Phase>().is_ok())
     }
 
-    /// Adds the lines behind the cursor, in the file `log` or in the journal, and moves the cursor. It fails
-    /// with [`Error::Failed`] if the log cannot be read; the cursor then stays, though lines may have been
-    /// added.
-    fn read_new_lines(&mut self, log: Option<&Path>) -> Result<(), Error> {
+    /// Adds the lines behind the cursor, and moves it. It fails with [`Error::Failed`] if the journal cannot be read; the
+    /// cursor then stays, though lines may have been added.
+    fn read_new_lines(&mut self) -> Result<(), Error> {
         let cursor = self.cursor.clone();
-        self.cursor = journal::read(log, cursor.as_ref(), &mut |entry| self.add(&entry))?;
+        self.cursor = read_journal(cursor.as_deref(), &mut |entry| self.add(&entry))?;
         Ok(())
     }
 
@@ -423,9 +300,6 @@ impl Counts {
                 let _ = writeln!(text, "job_adopt_{name} {value}");
             }
         }
-        for metric in LOGIN_METRICS {
-            text += &metric.to_prometheus(&node.usage);
-        }
         text
     }
 
@@ -446,7 +320,6 @@ impl Counts {
             "last_adoption_age": self.last_adoption.map(|at| (now() - at).max(0)),
             "strays": node.strays,
             "slices_open": node.slices,
-            "login_usage": node.usage,
         })
     }
 }
@@ -516,20 +389,13 @@ mod tests {
     const NODE: NodeState = NodeState {
         strays: Some(3),
         slices: Some(1),
-        usage: Vec::new(),
     };
 
     fn count(lines: &[&str]) -> Counts {
-        let scratch = Scratch::new();
-        let lines = lines
-            .iter()
-            .map(|line| format!("n sshd[1]: pam_job_adopt(sshd:x): {line}\n"));
-        let path = scratch.file("auth.log", &lines.collect::<String>());
-        let mut counts = Counts {
-            version: STATE_VERSION,
-            ..Counts::default()
-        };
-        journal::read(Some(&path), None, &mut |entry| counts.add(&entry)).unwrap();
+        let mut counts = Counts::new();
+        for line in lines {
+            counts.add(&LogEntry::from_pairs(line, 7));
+        }
         counts
     }
 
@@ -583,49 +449,10 @@ mod tests {
     }
 
     #[test]
-    fn known_usage_of_logins_is_reported() {
-        let usage = Usage {
-            memory: Some(4096),
-            cpu_usec: Some(1_500_000),
-            swap: Some(0),
-            io_read: Some(7),
-            ..Usage::default()
-        };
-        let usage = vec![JobUsage {
-            job: "7".into(),
-            uid: 5,
-            usage,
-        }];
-        let node = NodeState { usage, ..NODE };
-        let text = count(&LINES).to_prometheus(&node);
-        assert!(
-            text.contains("\njob_adopt_login_memory_bytes{job=\"7\",uid=\"5\"} 4096\n"),
-            "{text}"
-        );
-        assert!(
-            text.contains("\njob_adopt_login_cpu_seconds_total{job=\"7\",uid=\"5\"} 1.5\n"),
-            "{text}"
-        );
-        for line in [
-            "login_swap_bytes{job=\"7\",uid=\"5\"} 0",
-            "login_io_read_bytes_total{job=\"7\",uid=\"5\"} 7",
-        ] {
-            assert!(text.contains(&format!("\njob_adopt_{line}\n")), "{text}");
-        }
-        assert!(!text.contains("peak"), "{text}");
-        assert!(!text.contains("written"), "{text}");
-        assert_eq!(
-            count(&LINES).to_json(&node)["login_usage"][0]["usage"]["memory"],
-            4096
-        );
-    }
-
-    #[test]
     fn unknown_state_of_node_is_left_out() {
         let unknown = NodeState {
             strays: None,
             slices: None,
-            usage: Vec::new(),
         };
         let text = count(&LINES).to_prometheus(&unknown);
         for name in ["strays", "slices_open"] {
@@ -644,7 +471,7 @@ mod tests {
             panic!("{text}")
         };
         assert_eq!(again.logins, count(&LINES).logins);
-        let other = text.replace("\"version\":1", "\"version\":2");
+        let other = text.replace("\"version\":2", "\"version\":1");
         let forged = text.replace("session adopt JA00", "session adopt JA00\\\"} 1");
         assert_ne!(forged, text);
         for wrong in ["", "{}", "\u{0}\u{0}", &text[..30], &other, &forged] {
@@ -662,18 +489,6 @@ mod tests {
             panic!()
         };
         assert_eq!(new.version, STATE_VERSION);
-    }
-
-    #[test]
-    fn lines_behind_cursor_are_added() {
-        let scratch = Scratch::new();
-        let log = format!("n sshd[1]: pam_job_adopt(sshd:x): {}\n", LINES[1]);
-        let path = scratch.file("auth.log", &log);
-        let mut counts = Counts::new();
-        counts.cursor = Some(Cursor::Journal("x".to_owned()));
-        counts.read_new_lines(Some(&path)).unwrap();
-        assert_eq!(counts.logins.values().sum::<u64>(), 1);
-        assert!(matches!(counts.cursor, Some(Cursor::File { .. })));
     }
 
     #[test]
