@@ -21,6 +21,7 @@ mod replace_file;
 mod shell;
 mod squeue;
 mod sys;
+mod systemd;
 mod terminals;
 #[cfg(test)]
 #[path = "../testing.rs"]

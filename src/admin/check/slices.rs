@@ -5,10 +5,9 @@ use super::own_command::{OwnCommand, Subcommand};
 use super::remedy::{Remedy, run};
 use super::site::{NOBODY_UID, Site, root_processes};
 use crate::child_process::{QueryError, query_in_clean_environment};
-use crate::closed_slices::{
-    DevicePolicy, UNUSED_SLICE, UNUSED_UID, exempt_accounts, parse_device_policy,
-};
+use crate::closed_slices::{DevicePolicy, UNUSED_SLICE, UNUSED_UID, exempt_accounts};
 use crate::error::Error;
+use crate::systemd;
 use helper::stack::Entry;
 use kernel::bpf::{self, AttachMode, CgroupPrograms};
 use kernel::cgroup::{self, Dir, Membership, Mount, ignore_gone};
@@ -17,7 +16,6 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 /// Programs that run commands of users.
 const DAEMONS: [&str; 5] = ["cron", "crond", "atd", "anacron", "fcron"];
@@ -248,23 +246,9 @@ pub(super) fn count_open(findings: &[Finding]) -> Option<usize> {
 
 /// Lists those of the uids whose slices have a device policy that closes them.
 fn read_closed_slices(uids: BTreeSet<u32>) -> Result<BTreeSet<u32>, PolicyError> {
-    // Without a unit systemctl shows the manager.
-    if uids.is_empty() {
-        return Ok(uids);
-    }
     let units = uids.iter().map(|uid| format!("user-{uid}.slice"));
-    let mut systemctl = Command::new("systemctl");
-    systemctl
-        .args(["--no-pager", "show", "--property=DevicePolicy,DeviceAllow"])
-        .args(units);
-    let output = query_in_clean_environment(&mut systemctl)
+    let policies = systemd::read_device_policies(units)
         .map_err(|error| PolicyError::FailedQuery(error.to_string()))?;
-    // One for each unit, in the order of the units.
-    let policies: Vec<DevicePolicy> = output
-        .split("\n\n")
-        .map(parse_device_policy)
-        .filter(|policy| *policy != DevicePolicy::Unknown)
-        .collect();
     if policies.len() != uids.len() {
         return Err(PolicyError::MissingPolicy);
     }
@@ -446,15 +430,8 @@ impl Bus {
         if fs::symlink_metadata(site.at("/run/dbus/system_bus_socket")).is_err() {
             return Self::Missing;
         }
-        let mut call = Command::new("busctl");
-        call.args([
-            "--system",
-            "call",
-            "org.freedesktop.systemd1",
-            "/org/freedesktop/systemd1",
-        ]);
-        call.args(["org.freedesktop.systemd1.Manager", "AttachProcessesToUnit"]);
-        call.args(["ssau", "job-adopt-no-such.service", "", "0"]);
+        let arguments = ["ssau", "job-adopt-no-such.service", "", "0"];
+        let mut call = systemd::manager_call("AttachProcessesToUnit", &arguments);
         if site.is_root() {
             call.uid(NOBODY_UID).gid(NOBODY_UID);
         }

@@ -16,6 +16,7 @@ use super::trusted_file::{require_trusted, trust_remedy};
 use crate::accounts::{find_user, read_uid_min};
 use crate::child_process::{QueryError, query_in_clean_environment};
 use crate::process::{is_sshd_process, read_process};
+use crate::systemd;
 use helper::jobs::sources::processes;
 use helper::stack::FileLine;
 use kernel::proc::Proc;
@@ -117,21 +118,8 @@ fn list_other_servers() -> Vec<String> {
     for (name, pid) in root_processes(&OTHER_SERVERS) {
         others.push(format!("{name} (process {pid})"));
     }
-    let mut command = Command::new("systemctl");
-    command.args([
-        "--no-pager",
-        "--plain",
-        "--no-legend",
-        "--state=active",
-        "list-units",
-    ]);
-    // A failure means that systemd does not run here: then no socket starts a server.
-    if let Ok(sockets) = query_in_clean_environment(command.args(OTHER_SOCKETS)) {
-        let names = sockets
-            .lines()
-            .filter_map(|line| line.split_whitespace().next());
-        others.extend(names.map(str::to_owned));
-    }
+    // Such a socket starts a server.
+    others.extend(systemd::list_active(&OTHER_SOCKETS));
     others
 }
 
@@ -529,10 +517,10 @@ fn reload_command(pids: &[i32]) -> Option<String> {
 /// ends: "Address already in use". Logins outlive a restart (`KillMode=process`).
 fn reload_verb(unit: &str) -> &'static str {
     let socket = unit.replace(".service", ".socket");
-    let mut command = Command::new("systemctl");
-    match query_in_clean_environment(command.args(["--quiet", "is-active", &socket])) {
-        Ok(_) => "restart",
-        _ => "reload",
+    if systemd::is_active(&socket) {
+        "restart"
+    } else {
+        "reload"
     }
 }
 

@@ -2,12 +2,11 @@
 
 use super::server_process::proc_dir;
 use super::sshd_config::DEFAULT_FILE;
-use crate::child_process::query_in_clean_environment;
+use crate::systemd::read_properties;
 use keeper::sshd::parse_listener_title;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 /// Options of sshd that change its configuration, and take a value.
 const CONFIG_OPTIONS: [&str; 2] = ["-f", "-o"];
@@ -15,13 +14,8 @@ const CONFIG_OPTIONS: [&str; 2] = ["-f", "-o"];
 /// Finds the program that a socket of systemd starts for connections, with the options that change its
 /// configuration; `None` if no such socket listens.
 pub(super) fn find_socket_command() -> Option<(PathBuf, Vec<String>)> {
-    let show = |properties: &str, unit: &str| {
-        let mut command = Command::new("systemctl");
-        command.args(["--no-pager", "show", properties, unit]);
-        query_in_clean_environment(&mut command).ok()
-    };
     for name in ["ssh", "sshd"] {
-        let socket = show("--property=ActiveState,Accept", &format!("{name}.socket"))?;
+        let socket = read_properties(&format!("{name}.socket"), "ActiveState,Accept")?;
         if !socket.contains("ActiveState=active") {
             continue;
         }
@@ -30,10 +24,8 @@ pub(super) fn find_socket_command() -> Option<(PathBuf, Vec<String>)> {
         } else {
             ""
         };
-        let unit = show(
-            "--property=ExecStart,EnvironmentFiles",
-            &format!("{name}{instance}.service"),
-        )?;
+        let service = format!("{name}{instance}.service");
+        let unit = read_properties(&service, "ExecStart,EnvironmentFiles")?;
         let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
         if let Some(command) = parse_unit_command(&unit, read) {
             return Some(command);

@@ -4,8 +4,7 @@
 use super::finding::{Check, Finding};
 use super::remedy::Remedy;
 use super::unit_files::unset_keys;
-use crate::child_process::query_in_clean_environment;
-use std::process::Command;
+use crate::systemd::read_properties;
 
 /// System calls of the module and its helper that every login makes on cgroup v2, without a way around them.
 const REQUIRED_CALLS: [&str; 12] = [
@@ -38,15 +37,7 @@ pub(super) struct ForbiddenCalls {
 impl ForbiddenCalls {
     /// Asks systemd what a unit forbids of what logins need; `None` if it is nothing, or if systemd cannot be asked.
     pub(super) fn read(unit: &str) -> Option<Self> {
-        let mut systemctl = Command::new("systemctl");
-        systemctl.args([
-            "--no-pager",
-            "show",
-            "--property=SystemCallFilter,RestrictAddressFamilies",
-            "--",
-            unit,
-        ]);
-        let properties = query_in_clean_environment(&mut systemctl).ok()?;
+        let properties = read_properties(unit, "SystemCallFilter,RestrictAddressFamilies")?;
         let calls = list_forbidden(&properties, "SystemCallFilter", &REQUIRED_CALLS);
         let families = list_forbidden(&properties, "RestrictAddressFamilies", &REQUIRED_FAMILIES);
         if calls.is_empty() && families.is_empty() {

@@ -3,27 +3,13 @@
 
 use super::file_edit::FileEdit;
 use super::remedy::{Remedy, shell_word};
-use crate::child_process::query_in_clean_environment;
+use crate::systemd::list_files;
 use helper::stack::FileLine;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Folders whose files belong to packages: an upgrade would bring a line back.
 const VENDOR_DIRS: [&str; 2] = ["/usr/", "/lib/"];
-
-/// Lists the files of a unit, the drop-ins after the unit itself; none if systemd does not say.
-pub(super) fn list_files(unit: &str) -> Vec<PathBuf> {
-    let mut command = Command::new("systemctl");
-    command.args(["--no-pager", "show", "--value"]);
-    command.args(["--property=FragmentPath,DropInPaths", "--", unit]);
-    let Ok(output) = query_in_clean_environment(&mut command) else {
-        return Vec::new();
-    };
-    let mut files: Vec<PathBuf> = output.split_whitespace().map(PathBuf::from).collect();
-    files.retain(|file| file.is_absolute());
-    files
-}
 
 /// A line that sets a key.
 #[derive(Debug, PartialEq, Eq)]

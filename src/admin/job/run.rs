@@ -17,6 +17,7 @@ use crate::exit_status::{EXIT_NOT_STARTED, signal_status};
 use crate::options::{Conf, OPERATION_TIMEOUT};
 use crate::output::Output;
 use crate::sys::process::{fork_child, mark_descriptors_cloexec, reset_sigchld};
+use crate::systemd;
 use clap::Args;
 use helper::jobs::records::LoginTarget;
 use kernel::cgroup::{self, Dir, MADE_XATTR, Membership, Mount, Stamp, has_mark, set_mark};
@@ -433,15 +434,9 @@ fn start_scope(id: &JobId, pid: Pid, limits: &JobLimits) -> Result<CgroupPath, E
     let failed = |cause: String| Error::failed("start scope", &unit, cause);
     let limits = limits.unit_properties();
     let count = SCOPE_PROPERTIES + limits.len();
-    let mut call = process::Command::new("busctl");
-    call.args(["--system", "--quiet", "call", "org.freedesktop.systemd1"])
-        .args([
-            "/org/freedesktop/systemd1",
-            "org.freedesktop.systemd1.Manager",
-        ])
-        .args(["StartTransientUnit", "ssa(sv)a(sa(sv))", &unit, "fail"])
-        .arg(count.to_string())
-        .args(["PIDs", "au", "1", &pid.to_string()])
+    let arguments = ["ssa(sv)a(sa(sv))", &unit, "fail", &count.to_string()];
+    let mut call = systemd::manager_call("StartTransientUnit", &arguments);
+    call.args(["PIDs", "au", "1", &pid.to_string()])
         .args(["Delegate", "b", "true"])
         .args(["CollectMode", "s", "inactive-or-failed"])
         .args(["Description", "s", &format!("Job {id} of job-adopt run")])

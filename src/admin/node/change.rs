@@ -10,11 +10,11 @@ mod undo_unit;
 
 use super::file_change::{Content, FileChange, at, require_inside, write_content};
 use super::part::Part;
-use super::systemd;
 use super::use_mount::{MOUNT_POINT, MOUNT_UNIT};
 use crate::disk;
 use crate::error::Error;
 use crate::output::Output;
+use crate::systemd;
 use nix::fcntl::{Flock, FlockArg};
 pub(super) use pending::{Journal, Pending};
 use pending::{JournalFile, State, Undone, copy_path};

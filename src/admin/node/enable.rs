@@ -8,6 +8,7 @@ mod questions;
 mod verdict;
 
 use super::change::{Change, Command, MountStep, Pending, lock, sync_node};
+use super::file_change::at;
 use super::missing_names::{describe_missing, require_files};
 use super::pam::{Door, LineOptions, LinesPlan, Stack, plan_lines, read_conf_argument};
 use super::part::{Part, PlaceOptions};
@@ -17,7 +18,6 @@ use super::slices::{
     plan_bus_policy, plan_drop_ins, plan_opening,
 };
 use super::use_mount::{MOUNT_UNIT, find_unit, plan_link};
-use super::{file_change::at, systemd};
 use crate::accounts::{self, require_root};
 use crate::check::sshd::warn_of_penalties;
 use crate::closed_slices::exempt_accounts;
@@ -26,6 +26,7 @@ use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
 use crate::job::running_jobs::find_running_jobs;
 use crate::options::Conf;
 use crate::output::Output;
+use crate::systemd;
 use clap::{ArgGroup, Args};
 use helper::Config;
 use helper::devices::Resolver;

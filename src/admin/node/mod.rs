@@ -13,5 +13,4 @@ pub(crate) mod pam;
 mod part;
 mod slice_opening;
 mod slices;
-mod systemd;
 mod use_mount;

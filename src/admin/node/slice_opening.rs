@@ -4,11 +4,12 @@
 //! would stay closed until its user's last logout. So the filter is detached here. systemd ignores that it is gone when
 //! it attaches the next one.
 
-use super::systemd::{self, DevicePolicy};
 use crate::check::slices::{UserSlice, list_user_slices};
+use crate::closed_slices::DevicePolicy;
 use crate::closed_slices::SYSTEMD_FILTER;
 use crate::error::Error;
 use crate::output::Output;
+use crate::systemd;
 use kernel::bpf::{self, CgroupPrograms, Program};
 
 /// The first version of systemd whose device filters have a name.

@@ -1,13 +1,14 @@
 //! The unit that takes a change back. It needs no program of this project: it renames the copies over the files.
 //! A transient timer starts it, and so does the next boot, before any login.
 
+use super::MountStep;
 use super::pending::{JOURNAL, Journal, copy_path};
-use super::{MountStep, systemd};
 use crate::closed_slices::UNUSED_SLICE;
 use crate::disk;
 use crate::error::Error;
 use crate::node::use_mount::MOUNT_UNIT;
 use crate::replace_file::{new_path, replace_file};
+use crate::systemd;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
