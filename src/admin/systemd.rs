@@ -131,7 +131,8 @@ pub(crate) fn list_files(unit: &str) -> Vec<PathBuf> {
 /// Reads properties of a unit, given as `NAME,NAME...`: a line `NAME=VALUE` for each, several for one with several
 /// values. `None` if systemd does not say.
 pub(crate) fn read_properties(unit: &str, names: &str) -> Option<String> {
-    show(&[&format!("--property={names}"), "--", unit]).ok()
+    let property = format!("--property={names}");
+    show(&[property.as_str(), "--", unit]).ok()
 }
 
 /// The number of the running systemd's version; `None` if it does not show one.
