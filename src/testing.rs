@@ -7,7 +7,10 @@
 mod notes;
 
 use kernel::trust::Trust;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
 use nix::unistd::{AccessFlags, access};
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,6 +18,25 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Notes that the calling test is skipped; the last program of `cargo test` reports it.
 pub(crate) fn skip(why: &str) {
     notes::add(why);
+}
+
+/// Makes a file without a name, on which this process has so many locks: the kernel takes long to describe a descriptor
+/// of it.
+pub(crate) fn make_file_with_locks(count: i64) -> File {
+    let scratch = Scratch::new();
+    let file = File::create(scratch.path().join("locked")).unwrap();
+    for place in 0..count {
+        // Locks of bytes side by side would become one.
+        let lock = libc::flock {
+            l_type: i16::try_from(libc::F_WRLCK).unwrap(),
+            l_whence: i16::try_from(libc::SEEK_SET).unwrap(),
+            l_start: 2 * place,
+            l_len: 1,
+            l_pid: 0,
+        };
+        fcntl(&file, FcntlArg::F_SETLK(&lock)).unwrap();
+    }
+    file
 }
 
 /// A directory for one test, removed at its end.

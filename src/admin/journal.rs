@@ -188,6 +188,16 @@ impl Questions {
     }
 }
 
+/// Returns what passes the module's lines on logins on to `each`, without those on questions of a trial.
+fn without_questions(each: &mut dyn FnMut(LogEntry)) -> impl FnMut(LogEntry) {
+    let mut questions = Questions::default();
+    move |entry| {
+        if questions.is_login(&entry) {
+            each(entry);
+        }
+    }
+}
+
 /// Calls `each` for every line of the module on a login in the journal: behind the cursor `after`, or without one since
 /// the node's last start. Returns the cursor of the journal's last entry, or `after` if there is no new one.
 ///
@@ -202,13 +212,11 @@ pub(super) fn read_journal(
         Some(cursor) => format!("--after-cursor={cursor}"),
         None => "--boot".to_owned(),
     };
-    let mut questions = Questions::default();
+    let mut each_login = without_questions(each);
     let mut last = after.map(str::to_owned);
     query_journal(&[start], &mut |entry| {
         if let Some(log_entry) = entry.to_log_entry() {
-            if questions.is_login(&log_entry) {
-                each(log_entry);
-            }
+            each_login(log_entry);
         }
         last = Some(entry.cursor);
     })?;
@@ -225,7 +233,7 @@ pub(super) fn read_file(path: &Path, each: &mut dyn FnMut(LogEntry)) -> Result<(
     let failed = |error| Error::failed("read", path.display(), error);
     let file = File::open(path).map_err(failed)?;
     let at = file.metadata().map_err(failed)?.mtime();
-    let mut questions = Questions::default();
+    let mut each_login = without_questions(each);
     let mut reader = BufReader::new(file);
     let mut line = Vec::new();
     loop {
@@ -237,9 +245,7 @@ pub(super) fn read_file(path: &Path, each: &mut dyn FnMut(LogEntry)) -> Result<(
         }
         let text = String::from_utf8_lossy(&line);
         if let Some(entry) = LogEntry::parse_line(text.trim_end_matches('\n'), at) {
-            if questions.is_login(&entry) {
-                each(entry);
-            }
+            each_login(entry);
         }
     }
 }

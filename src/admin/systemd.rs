@@ -4,7 +4,6 @@ use crate::child_process::{QueryError, query_in_clean_environment};
 use crate::closed_slices::{DevicePolicy, UNUSED_SLICE, parse_device_policy};
 use crate::error::Error;
 use nix::time::{ClockId, clock_gettime};
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -90,17 +89,14 @@ pub(crate) fn read_device_policy(unit: &str) -> DevicePolicy {
 /// # Errors
 ///
 /// [`QueryError`] of systemctl.
-pub(crate) fn read_device_policies(
-    units: impl Iterator<Item = String>,
-) -> Result<Vec<DevicePolicy>, QueryError> {
-    let mut words = vec![format!("--property={DEVICE_PROPERTIES}"), "--".to_owned()];
-    let options = words.len();
-    words.extend(units);
+pub(crate) fn read_device_policies(units: &[String]) -> Result<Vec<DevicePolicy>, QueryError> {
     // Without a unit systemctl shows the manager.
-    if words.len() == options {
+    if units.is_empty() {
         return Ok(Vec::new());
     }
-    let shown = show(&words)?;
+    let property = format!("--property={DEVICE_PROPERTIES}");
+    let options = [property.as_str(), "--"].into_iter();
+    let shown = show(options.chain(units.iter().map(String::as_str)))?;
     let policies = shown.split("\n\n").map(parse_device_policy);
     Ok(policies
         .filter(|policy| *policy != DevicePolicy::Unknown)
@@ -122,7 +118,7 @@ pub(crate) fn list_active(units: &[&str]) -> Vec<String> {
 /// Lists the files of a unit, the drop-ins after the unit itself; none if systemd does not say.
 pub(crate) fn list_files(unit: &str) -> Vec<PathBuf> {
     let words = ["--value", "--property=FragmentPath,DropInPaths", "--", unit];
-    let shown = show(&words).unwrap_or_default();
+    let shown = show(words).unwrap_or_default();
     let mut files: Vec<PathBuf> = shown.split_whitespace().map(PathBuf::from).collect();
     files.retain(|file| file.is_absolute());
     files
@@ -132,12 +128,12 @@ pub(crate) fn list_files(unit: &str) -> Vec<PathBuf> {
 /// values. `None` if systemd does not say.
 pub(crate) fn read_properties(unit: &str, names: &str) -> Option<String> {
     let property = format!("--property={names}");
-    show(&[property.as_str(), "--", unit]).ok()
+    show([property.as_str(), "--", unit]).ok()
 }
 
 /// The number of the running systemd's version; `None` if it does not show one.
 pub(crate) fn read_version() -> Option<u32> {
-    parse_version(&show(&["--property=Version"]).ok()?)
+    parse_version(&show(["--property=Version"]).ok()?)
 }
 
 /// Parses this property of the manager, such as `252.39-1~deb12u1` or `v258-rc1`.
@@ -190,7 +186,7 @@ pub(crate) fn has_old_bus(policy: &Path) -> bool {
 /// # Errors
 ///
 /// [`QueryError`] of systemctl.
-fn show(words: &[impl AsRef<OsStr>]) -> Result<String, QueryError> {
+fn show<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<String, QueryError> {
     let mut command = Command::new("systemctl");
     command.args(["--no-pager", "show"]).args(words);
     query_in_clean_environment(&mut command)

@@ -160,7 +160,7 @@ fn is_device(link: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
+    use crate::testing::make_file_with_locks;
     use std::time::Duration;
 
     fn soon() -> Instant {
@@ -217,31 +217,14 @@ mod tests {
         assert_eq!(find_serving(&users, soon()), BTreeSet::new());
     }
 
-    /// Makes a file on which this process has many locks, so that the kernel takes long to describe a descriptor of it.
-    fn make_file_with_locks() -> fs::File {
-        let path = std::env::temp_dir().join(format!("locks-{}", std::process::id()));
-        let file = fs::File::create(&path).unwrap();
-        fs::remove_file(&path).unwrap();
-        for start in 0..2000 {
-            let lock = libc::flock {
-                l_type: libc::F_WRLCK as libc::c_short,
-                l_whence: libc::SEEK_SET as libc::c_short,
-                l_start: 2 * start,
-                l_len: 1,
-                l_pid: 0,
-            };
-            nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_SETLK(&lock)).unwrap();
-        }
-        file
-    }
-
     #[test]
     fn files_of_one_user_take_no_time_of_another() {
-        let file = make_file_with_locks();
+        let file = make_file_with_locks(2000);
         let _copies: Vec<_> = (0..900).map(|_| file.try_clone().unwrap()).collect();
         let own = nix::unistd::getpid().as_raw();
-        // No process is the other user's.
-        let (busy, other) = (5, u32::MAX - 7);
+        let busy = 5;
+        // No process is this user's.
+        let other = u32::MAX - 7;
         let processes = BTreeMap::from([(busy, vec![own])]);
         let end = Instant::now() + Duration::from_secs(1);
         let serving = find_servers(&[busy, other], &processes, end);

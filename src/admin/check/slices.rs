@@ -246,8 +246,8 @@ pub(super) fn count_open(findings: &[Finding]) -> Option<usize> {
 
 /// Lists those of the uids whose slices have a device policy that closes them.
 fn read_closed_slices(uids: BTreeSet<u32>) -> Result<BTreeSet<u32>, PolicyError> {
-    let units = uids.iter().map(|uid| format!("user-{uid}.slice"));
-    let policies = systemd::read_device_policies(units)
+    let units: Vec<String> = uids.iter().map(|uid| format!("user-{uid}.slice")).collect();
+    let policies = systemd::read_device_policies(&units)
         .map_err(|error| PolicyError::FailedQuery(error.to_string()))?;
     if policies.len() != uids.len() {
         return Err(PolicyError::MissingPolicy);

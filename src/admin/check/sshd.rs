@@ -118,7 +118,7 @@ fn list_other_servers() -> Vec<String> {
     for (name, pid) in root_processes(&OTHER_SERVERS) {
         others.push(format!("{name} (process {pid})"));
     }
-    // Such a socket starts a server.
+    // systemd starts such a server for each connection to its socket.
     others.extend(systemd::list_active(&OTHER_SOCKETS));
     others
 }

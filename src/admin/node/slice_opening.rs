@@ -5,8 +5,7 @@
 //! it attaches the next one.
 
 use crate::check::slices::{UserSlice, list_user_slices};
-use crate::closed_slices::DevicePolicy;
-use crate::closed_slices::SYSTEMD_FILTER;
+use crate::closed_slices::{DevicePolicy, SYSTEMD_FILTER};
 use crate::error::Error;
 use crate::output::Output;
 use crate::systemd;

@@ -112,7 +112,7 @@ fn read_node(file: BorrowedFd<'_>) -> Option<DeviceNode> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::fcntl::{FcntlArg, fcntl};
+    use crate::testing::make_file_with_locks;
     use std::time::Duration;
 
     fn find(allowed: &[DeviceRule]) -> Vec<String> {
@@ -133,7 +133,7 @@ mod tests {
     /// The kernel prints each lock of a process for each descriptor of the file.
     #[test]
     fn locks_of_files_cost_nothing() {
-        let file = tempfile_with_locks(2000);
+        let file = make_file_with_locks(2000);
         let copies: Vec<_> = (0..200).map(|_| file.try_clone().unwrap()).collect();
         let time_search = || {
             let begin = Instant::now();
@@ -144,24 +144,6 @@ mod tests {
         let took = (0..3).map(|_| time_search()).min().unwrap();
         assert!(took < Duration::from_millis(500), "{took:?}");
         drop(copies);
-    }
-
-    fn tempfile_with_locks(count: i64) -> fs::File {
-        let path = std::env::temp_dir().join(format!("locks-{}", nix::unistd::getpid()));
-        let file = fs::File::create(&path).unwrap();
-        fs::remove_file(&path).unwrap();
-        for place in 0..count {
-            // Locks of bytes side by side would become one.
-            let lock = libc::flock {
-                l_type: i16::try_from(libc::F_WRLCK).unwrap(),
-                l_whence: i16::try_from(libc::SEEK_SET).unwrap(),
-                l_start: 2 * place,
-                l_len: 1,
-                l_pid: 0,
-            };
-            fcntl(&file, FcntlArg::F_SETLK(&lock)).unwrap();
-        }
-        file
     }
 
     /// A descriptor that was opened as a path opens no device, whatever it was given.
