@@ -85,7 +85,12 @@ impl Output<'_> {
 
 /// Writes one line to syslog.
 pub(crate) fn log(line: Line) {
-    log::write(&[line], Severity::Info, "job-adopt", "");
+    log_all(&[line]);
+}
+
+/// Writes lines to syslog, in order.
+pub(crate) fn log_all(lines: &[Line]) {
+    log::write(lines, Severity::Info, "job-adopt", "");
 }
 
 #[cfg(test)]

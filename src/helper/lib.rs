@@ -8,6 +8,7 @@
 //! | room | what it answers |
 //! |---|---|
 //! | `login` | what one login gets: the survey, the choice, the plan, the reply |
+//! | `registration` | which numbers the names of a record mean, for `register` |
 //! | `jobs` | which jobs a user has here: records and sources |
 //! | `devices` | which devices a name means: specifiers, CDI, GPUs, generic resources |
 //! | `slurm_conf` | what Slurm's own configuration says |
@@ -25,6 +26,7 @@ pub mod devices;
 pub mod jobs;
 mod login;
 pub mod node;
+mod registration;
 pub mod slurm_conf;
 pub mod stack;
 #[cfg(test)]
@@ -36,7 +38,8 @@ mod trusted_dir;
 pub use clock::{Clock, Deadline};
 pub use config::{Config, ConfigError, ConfigFault, JobEnvironment, KeyInForce, SlurmDevices};
 pub use login::{
-    Evidence, ExplainedReply, JobContainment, LoginRefusal, Node, RunningJobs, SourceHealth,
-    answer, contain_by_record, main, parse_choice, read_choice,
+    Evidence, ExplainedReply, LoginRefusal, Node, RunningJobs, SourceHealth, answer,
+    contain_by_record, find_change, main, parse_choice, read_choice,
 };
+pub use registration::{Registration, RegistrationError, resolve_record};
 pub use text::printable;

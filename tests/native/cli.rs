@@ -236,15 +236,9 @@ fn list_prints_table_and_json() {
 #[test]
 fn resolve_prints_job_and_devices_of_login() {
     on_node(|node| {
-        let job = node
-            .job(ALICE, "4242")
-            .devices(&["/dev/nvidia0", "/dev/nvidia9"])
-            .start();
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let outcome = job.resolved().exits(0).says("JA00").says("4242");
-        outcome
-            .says(job.cgroup.path())
-            .says("c:195:0:rw")
-            .says("/dev/nvidia9");
+        outcome.says(job.cgroup.path()).says("c:195:0:rw");
         assert!(
             job.cgroup.filters().is_empty(),
             "resolve attached something"

@@ -3,6 +3,9 @@
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
+use protocol::Verdict;
+
+use crate::helper::admitting_reply;
 use crate::support::{ALICE, Fake, Job, Node, Tool, eventually, on_node, retry_until_in_time};
 
 /// A budget of 3 s, and the time of the login itself.
@@ -12,13 +15,17 @@ const REFUSAL_LIMIT: Duration = Duration::from_millis(2900);
 /// Detail lines that one login may log beside its decision.
 const DETAILS: usize = 16;
 
-/// Starts a job whose list names that many missing devices. The log names each of them.
+/// Starts a job for which the helper's reply has that many missing devices, as for a scheduler's own list. The log names
+/// each of them.
 fn start_job_with_missing_devices(node: &Node, devices: usize) -> Job<'_> {
-    let devices: Vec<String> = (0..devices)
-        .map(|number| format!("/dev/nosuch{number}"))
-        .collect();
-    let devices: Vec<&str> = devices.iter().map(String::as_str).collect();
-    node.job(ALICE, "4242").devices(&devices).start()
+    let job = node.job(ALICE, "4242").start();
+    let mut reply = admitting_reply("4242", &job.cgroup);
+    if let Verdict::Admit(plan) = &mut reply.verdict {
+        let missing = (0..devices).map(|number| format!("/dev/nosuch{number} rw: no such device"));
+        plan.dropped = missing.collect();
+    }
+    Fake::new().answers(&reply).install(node);
+    job
 }
 
 #[test]
@@ -74,14 +81,14 @@ fn stopped_helper_refuses_login_in_time() {
     });
 }
 
-/// The helper's stat(2) of the device sleeps in a way that no signal ends.
+/// The helper's look for its configuration sleeps in a way that no signal ends.
 #[test]
 fn unkillable_helper_refuses_login_in_time() {
     on_node(|node| {
         node.install(&Tool::StuckFs.path(), "/usr/bin/stuckfs");
         node.create_dir("/dev/stuck", 0o755);
-        let _job = node.job(ALICE, "4242").devices(&["/dev/stuck/gpu"]).start();
-        node.arguments("timeout=1");
+        let _job = node.job(ALICE, "4242").start();
+        node.arguments("timeout=1 conf=/dev/stuck/conf");
         let before = node.processes().len();
         let mut stuckfs = node
             .daemon(&node.outside(), "stuckfs")

@@ -133,15 +133,16 @@ fn mig_instances_leave_nvidia_gpus_unnamed() {
         node.add_nvidia_driver(510);
         node.add_nvidia_gpus();
         node.configure("env = gpus\n");
-        let gpus = json!([Node::uuid(1)]);
-        let _job = node
-            .job(ALICE, "4242")
-            .with("options", json!({}))
-            .with("gpus", gpus)
-            .start();
+        let start = || {
+            let job = node.job(ALICE, "4242").with("options", json!({}));
+            job.with("gpus", json!([Node::uuid(1)])).start()
+        };
+        let job = start();
         assert_eq!(gpu_variables(node).len(), 2);
+        drop(job);
         let instance = "/proc/driver/nvidia/capabilities/gpu2/mig/gi1/access";
         node.write_root_file(instance, "DeviceFileMinor: 282\n");
+        let _job = start();
         assert!(gpu_variables(node).is_empty());
     });
 }

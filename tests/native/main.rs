@@ -14,6 +14,7 @@
 
 mod support;
 
+mod again;
 mod alone;
 mod attributes;
 mod caller;

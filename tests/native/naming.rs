@@ -53,7 +53,7 @@ const SECOND: [(&str, &str); 7] = [
     ("/dev/null", "ok"),
 ];
 
-/// Asserts the answers in a login to a job whose record has this key and no other about devices.
+/// Asserts the answers in a login to a job that is registered with this key and no other about devices.
 fn assert_login_devices(
     node: &Node,
     key: &str,
@@ -64,31 +64,32 @@ fn assert_login_devices(
         .job(ALICE, "4242")
         .with("options", json!({}))
         .with(key, value);
-    let _job = job.start();
+    let _job = job.register();
     node.sshd().ssh(ALICE, LOOK).ok().devices(expected);
 }
 
-/// Asserts that the login to a job with that key is refused in these words, and that the log names
-/// the cause.
-fn assert_login_refused(
+/// Asserts that a job with that key is not registered because of this name, for this cause, and that its cgroup stays as
+/// it was.
+#[track_caller]
+fn assert_register_fails(
     node: &Node,
     key: &str,
     value: serde_json::Value,
-    words: &str,
+    name: &str,
     cause: &str,
 ) {
-    let job = node
-        .job(ALICE, "4242")
+    let (job, outcome) = node
+        .job(ALICE, "9")
         .with("options", json!({}))
         .with(key, value)
-        .start();
-    node.sshd()
-        .ssh(ALICE, "true")
-        .fails()
-        .says(words)
-        .says("[JA10]");
-    node.log.line(cause);
-    assert_eq!(job.cgroup.pids().len(), 1, "something joined");
+        .try_register();
+    outcome
+        .exits(3)
+        .says(&format!("job-adopt: register job 9: {name}: "))
+        .says(cause);
+    assert!(!node.exists(&job.record_path()), "the record was written");
+    assert!(job.cgroup.filters().is_empty(), "the job was confined");
+    assert_eq!(job.marks(), "", "the job was stamped");
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn written_directory_opens_same_gpu_and_other_device_refuses() {
         assert_login_devices(node, "device_dir", dir.clone(), &devices);
         node.sh(&format!("umount {entry}; mount --bind /dev/zero {entry}"))
             .ok();
-        assert_login_refused(node, "device_dir", dir, "/run/site/4242", "nor /dev/null");
+        assert_register_fails(node, "device_dir", dir, "/run/site/4242", "nor /dev/null");
         let job = node.job(ALICE, "77").with("gpus", json!(["nvidia:1"]));
         let _job = job.start();
         let write_job = ["devices", "--job", "77", "--write-dir", "/run/site/77"];
@@ -183,7 +184,7 @@ fn unknown_entry_refuses_whole_directory() {
             "",
         );
         node.write_root_file("/run/site/4242/nvidia1", "");
-        assert_login_refused(
+        assert_register_fails(
             node,
             "device_dir",
             json!("/run/site/4242"),
@@ -224,7 +225,7 @@ fn number_opens_gpu_of_whoever_counts_and_refuses_without_a_word() {
         ];
         assert_login_devices(node, "gpus", json!(["rocm:0"]), &devices);
         let meanings = "0000:03:00.0 by address, 0000:83:00.0 as rocm:0";
-        assert_login_refused(node, "gpus", json!([0]), "GPU 0", meanings);
+        assert_register_fails(node, "gpus", json!([0]), "GPU 0", meanings);
     });
 }
 
@@ -239,8 +240,11 @@ fn site_name_opens_all_of_its_devices_or_none() {
         let own = [("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)];
         assert_login_devices(node, "options", allow("@accel0"), &own);
         let none = [("/dev/nvidia0", DENIED), ("/dev/nvidia1", DENIED)];
-        assert_login_devices(node, "options", allow("@part"), &none);
-        node.log.line("/dev/gone");
+        let _part = node
+            .job(ALICE, "4242")
+            .with("options", allow("@part"))
+            .start();
+        node.sshd().ssh(ALICE, LOOK).ok().devices(&none);
         let job = node.job(ALICE, "77").unstamped().unrecorded().start();
         for name in ["@part", "@hcp"] {
             let register = [
@@ -254,11 +258,11 @@ fn site_name_opens_all_of_its_devices_or_none() {
 }
 
 #[test]
-fn missing_index_refuses_login() {
+fn missing_index_fails_registration() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.add_amd_gpus();
-        assert_login_refused(node, "gpus", json!([0, 2]), "GPU 2", "GPU 2");
+        assert_register_fails(node, "gpus", json!([0, 2]), "GPU 2", "GPU 2");
     });
 }
 
@@ -274,7 +278,6 @@ fn slurm_index_opens_its_device() {
     });
 }
 
-/// Logins and `register` agree: otherwise the job and its logins would have different GPUs.
 #[test]
 fn configured_nodename_selects_lines_of_gres_conf() {
     on_node(|node| {
@@ -302,7 +305,7 @@ fn stale_specification_refuses_and_opens_no_device_of_other_driver() {
         );
         assert!(numbered.contains("511"));
         node.write_root_file("/etc/cdi/nvidia.yaml", &numbered);
-        assert_login_refused(
+        assert_register_fails(
             node,
             "cdi",
             json!(["nvidia.com/gpu=1"]),
@@ -313,13 +316,13 @@ fn stale_specification_refuses_and_opens_no_device_of_other_driver() {
 }
 
 #[test]
-fn device_node_of_another_driver_refuses_login() {
+fn device_node_of_another_driver_fails_registration() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.sh("rm /dev/nvidia1; mknod -m 666 /dev/nvidia1 c 10 229")
             .ok();
         node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
-        assert_login_refused(
+        assert_register_fails(
             node,
             "cdi",
             json!(["nvidia.com/gpu=1"]),
@@ -330,12 +333,12 @@ fn device_node_of_another_driver_refuses_login() {
 }
 
 #[test]
-fn specification_writable_by_others_refuses_login() {
+fn specification_writable_by_others_fails_registration() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
         node.set_mode("/etc/cdi/nvidia.yaml", 0o666);
-        assert_login_refused(
+        assert_register_fails(
             node,
             "cdi",
             json!(["nvidia.com/gpu=1"]),
@@ -354,15 +357,14 @@ fn broken_specification_hides_no_other_kind() {
         node.write_root_file("/etc/cdi/beside.json", broken);
         node.write_root_file("/run/cdi/broken.json", broken);
         assert_login_devices(node, "cdi", json!(["nvidia.com/gpu=1"]), &SECOND);
-        // A broken file of the same kind might replace the definition.
-        node.log.line("broken.json");
     });
+    // A broken file of the same kind might replace the definition.
     on_node(|node| {
         node.write_root_file(
             "/etc/cdi/broken.json",
             r#"{"cdiVersion":"0.5.0","kind":"site.org/fpga"}"#,
         );
-        assert_login_refused(
+        assert_register_fails(
             node,
             "cdi",
             json!(["site.org/fpga=0"]),
@@ -403,7 +405,7 @@ fn specification_readable_only_by_root_is_logged_and_hides_only_its_kind() {
         ];
         let register = [&register[..], &["--cgroup", job.cgroup.path()]].concat();
         node.job_adopt(&register).exits(3).says(cause);
-        assert_login_refused(
+        assert_register_fails(
             node,
             "cdi",
             json!(["nvidia.com/gpu=1"]),
@@ -424,7 +426,7 @@ fn broken_specification_revives_no_older_definition() {
             &NVIDIA.replace("deviceNodes", "devicenodes"),
         );
         let cause = "/run/cdi/nvidia.yaml";
-        assert_login_refused(
+        assert_register_fails(
             node,
             "cdi",
             json!(["nvidia.com/gpu=1"]),

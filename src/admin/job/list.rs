@@ -11,7 +11,6 @@ use crate::options::Conf;
 use crate::output::Output;
 use crate::process::Process;
 use clap::Args;
-use helper::devices::Resolver;
 use helper::jobs::Job;
 use helper::jobs::records::{LoginTarget, ReadError, Record};
 use helper::jobs::sources::{JobsOfUsers, SourceError};
@@ -58,7 +57,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         Some(uid) => vec![uid],
         None => config.registry.list_users()?,
     };
-    let resolver = Resolver::new(Tree::host(), config.devices.clone());
+    let tree = Tree::host();
     let mut jobs = Vec::new();
     let mut broken = Vec::new();
     let mut code = EXIT_FINE;
@@ -66,7 +65,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         match config.registry.read_user(&Trust::root(), uid) {
             Ok(found) => {
                 for record in &found.records {
-                    let mut job = ListedJob::from_record(record, &config, &resolver);
+                    let mut job = ListedJob::from_record(record, &tree);
                     if let Err(error) = job.read_cgroup(&record.target, record.leaf.as_ref()) {
                         job.state = "unknown";
                         job.why.push(format!("job {}: {error}", record.id));
@@ -182,12 +181,11 @@ struct ListedJob {
 }
 
 impl ListedJob {
-    /// Describes the job of a record by what the record says. Its devices are resolved now: if that fails,
-    /// the containment is `unknown`, and `why` has the cause. The state is `unknown` until the cgroup is
-    /// read.
-    fn from_record(record: &Record, config: &Config, resolver: &Resolver) -> Self {
-        let contained = contain_by_record(record, config, resolver);
-        let (containment, devices, why) = match contained.map(|contained| contained.containment) {
+    /// Describes the job of a record by what the record says. If its numbers are missing or do not hold any more, the
+    /// containment is `unknown`, and `why` has the cause. The state is `unknown` until the cgroup is read.
+    fn from_record(record: &Record, tree: &Tree) -> Self {
+        let contained = contain_by_record(record, tree);
+        let (containment, devices, why) = match contained {
             Ok(Containment::Enforce(list)) => ("enforce", Some(list.rules().len()), Vec::new()),
             Ok(other) => (other.as_str(), None, Vec::new()),
             Err(refusal) => ("unknown", None, vec![refusal.cause]),
@@ -493,8 +491,7 @@ mod tests {
     fn unknown_state_is_explained() {
         let text = r#"{"version":1,"id":"7","uid":4294967294,"via":"slurm","cdi":["x"]}"#;
         let record = Record::parse(text.as_bytes()).unwrap();
-        let resolver = Resolver::new(Tree::host(), helper::devices::DeviceSettings::default());
-        let mut job = ListedJob::from_record(&record, &Config::default(), &resolver);
+        let mut job = ListedJob::from_record(&record, &Tree::host());
         job.read_cgroup(&record.target, None).unwrap();
         assert_eq!(
             job.row(),
@@ -509,7 +506,7 @@ mod tests {
                 "(via slurm)"
             ]
         );
-        let why = "job 7: x: not a qualified CDI name, VENDOR/CLASS=NAME";
+        let why = "job 7: its record has no device numbers: run job-adopt register --again 7";
         assert_eq!(job.why, [why]);
         let mut config = Config::default();
         let no_job = "job 7: slurm does not run it here now";

@@ -1,8 +1,10 @@
 //! The jobs of the node: which run, what is in them, and how they begin and end.
 
+mod again;
 pub(crate) mod cgroup_members;
 pub(crate) mod ending;
 pub(crate) mod enter;
+mod job_devices;
 pub(crate) mod limits;
 pub(crate) mod limits_in_force;
 pub(crate) mod list;

@@ -73,6 +73,7 @@ impl JobOptions {
             logins: None,
             scheduler: None,
             env: None,
+            resolved: None,
         };
         require_valid(&record)
     }

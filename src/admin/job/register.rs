@@ -1,6 +1,9 @@
 //! `register`: adds a job to the registry, for a prolog.
 
+use super::again;
+use super::job_devices::{JobDevices, require_node_name};
 use super::limits::{JobLimits, LimitOptions};
+use super::names::parse_job_id;
 use super::other_jobs::{require_no_other_job, require_unique_id};
 use super::pin::{pin_for_owner, unpin_ended_jobs};
 use super::record_options::{JobOptions, non_empty, require_valid};
@@ -8,23 +11,19 @@ use super::stamped_cgroup::CheckedCgroup;
 use crate::accounts::{self, require_root};
 use crate::error::Error;
 use crate::exit_status::EXIT_FINE;
-use crate::explain::devices::modes::{NodeUser, container_warnings};
 use crate::options::{Conf, OPERATION_TIMEOUT, parse_value};
-use crate::output::{Output, log};
+use crate::output::Output;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use helper::devices::Resolver;
+use helper::Config;
 use helper::jobs::records::{
-    LoginTarget, Options as Policies, PrologEnvironment, Record, RecordDevices, Registry, Via,
+    LoginTarget, Options as Policies, PrologEnvironment, Record, Registry, Via,
 };
-use helper::node::{ContainerParts, Tree};
 use helper::printable;
-use helper::{Config, JobContainment, LoginRefusal, contain_by_record};
 use kernel::lock::Lock;
-use kernel::log::{Line, Severity};
 use kernel::sys::clock;
 use kernel::trust::Trust;
-use protocol::{CgroupPath, Containment, NodeName, Reason, Scheduler, SourceName};
+use protocol::{CgroupPath, JobId, NodeName, Scheduler, SourceName};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::Instant;
@@ -81,6 +80,12 @@ pub(crate) struct Options {
     pub(super) json: Option<String>,
     #[command(flatten)]
     limits: LimitOptions,
+    /// Resolve the devices of a registered job anew
+    #[arg(long, value_name = "ID", num_args = 0..=1, value_parser = parse_job_id)]
+    again: Option<Option<JobId>>,
+    /// With --again: of all registered jobs
+    #[arg(long, requires = "again")]
+    all: bool,
     #[command(flatten)]
     conf: Conf,
 }
@@ -104,8 +109,27 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         conf: Conf::default(),
         node: None,
         limits: LimitOptions::default(),
+        again: None,
+        all: false,
         ..options.clone()
     } != Options::default();
+    if let Some(job) = &options.again {
+        let which = match (job, options.all) {
+            (Some(id), false) => Some(id),
+            (None, true) => None,
+            _ => {
+                let cause = "option --again takes the id of a job, or --all";
+                return Err(Error::usage("register", cause));
+            }
+        };
+        if has_options || !options.limits.is_empty() {
+            let cause = "option --again goes with --all, --node and --conf alone: the job is as it was registered";
+            return Err(Error::usage("register", cause));
+        }
+        require_root("register job")?;
+        let config = options.conf.read()?;
+        return again::register_again(which, options.node.as_ref(), &config, output);
+    }
     let record = if has_options {
         Some(build_registered(options, output)?)
     } else {
@@ -126,21 +150,6 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     Ok(EXIT_FINE)
 }
 
-/// Requires the name by which Slurm counts the resources of a Slurm job: where it is not the host's, the lines of another
-/// node would count, with other devices. It fails with [`Error::Input`] if neither the options nor the configuration have
-/// the name.
-fn require_node_name(record: &Record, config: &Config) -> Result<(), Error> {
-    let needs_name = record.gres.is_some() && record.target == LoginTarget::Via(Via::Slurm);
-    if !needs_name || config.devices.node_name.is_some() {
-        return Ok(());
-    }
-    Err(Error::Input(format!(
-        "register job {}: gres of a Slurm job needs what Slurm calls this node: give --node, in a prolog \
-         \"$SLURMD_NODENAME\", or set nodename in job_adopt.conf",
-        record.id
-    )))
-}
-
 /// Completes the limits of the options by this node. It fails as [`JobLimits::resolve`] does, and with
 /// [`Error::Input`] for limits of a record without a cgroup.
 fn resolve_limits(options: &LimitOptions, record: &Record) -> Result<JobLimits, Error> {
@@ -159,7 +168,15 @@ fn resolve_limits(options: &LimitOptions, record: &Record) -> Result<JobLimits, 
 /// Reads a job's record from standard input. It fails with [`Error::Input`] for a text that is too long for
 /// the registry or is no valid record, and with [`Error::Failed`] if standard input cannot be read.
 fn read_record() -> Result<Record, Error> {
-    Ok(Record::parse(&read_input(Registry::FILE_BYTES_MAX)?)?)
+    let record = Record::parse(&read_input(Registry::FILE_BYTES_MAX)?)?;
+    match record.resolved {
+        None => Ok(record),
+        // A list of numbers that nobody resolved here.
+        Some(_) => {
+            let cause = "key resolved is what register itself writes; leave it out";
+            Err(Error::Input(format!("read record: {cause}")))
+        }
+    }
 }
 
 /// Reads standard input. It fails with [`Error::Input`] for more bytes than the limit, and with
@@ -203,7 +220,7 @@ pub(super) fn register(
 }
 
 /// The checked cgroup of a record, if it names one.
-type CheckedTarget = Result<Option<CheckedCgroup>, Error>;
+pub(super) type CheckedTarget = Result<Option<CheckedCgroup>, Error>;
 
 /// Checks the record's cgroup and then takes the registry's lock, so that no other call waits for the check.
 /// It checks again if the cgroup has changed until the lock was taken. A fault of the cgroup is a part of the result,
@@ -212,7 +229,7 @@ type CheckedTarget = Result<Option<CheckedCgroup>, Error>;
 /// # Errors
 ///
 /// [`Error::Failed`] if the lock cannot be taken, or if the cgroup changes each time.
-fn check_and_lock(record: &Record) -> Result<(CheckedTarget, Lock), Error> {
+pub(super) fn check_and_lock(record: &Record) -> Result<(CheckedTarget, Lock), Error> {
     for _ in 0..CHECK_TRIES {
         let checked = check_target(record);
         let lock = Lock::take(Lock::REGISTRY_OFFSET, Instant::now() + OPERATION_TIMEOUT)?;
@@ -264,17 +281,18 @@ fn register_locked(
         .started
         .or(earlier_start)
         .or_else(|| Some(clock::now()));
-    let containment = resolve_containment(&record, config, output)?;
+    let devices = JobDevices::resolve(&mut record, config, output)?;
     let mut stamped = None;
     // The containment that holds: the cgroup may have a filter of its scheduler.
-    let mut in_force = containment.as_str();
+    let mut in_force = devices.containment.as_str();
     if let Some(checked) = checked? {
         require_no_other_job(checked.place(), &record, &config.registry, trust)?;
         checked.require_limits(limits)?;
         let cgroup = checked.stamp(&record)?;
         cgroup.require_open_slices()?;
         cgroup.store_namespace(&record, &config.registry)?;
-        in_force = cgroup.confine(&containment, Instant::now() + OPERATION_TIMEOUT, output)?;
+        let deadline = Instant::now() + OPERATION_TIMEOUT;
+        in_force = cgroup.confine(&devices.containment, deadline, output)?;
         stamped = Some(cgroup);
     } else if let Some(path) = &record.namespaces {
         pin_for_owner(path, &record, &config.registry)?;
@@ -283,101 +301,8 @@ fn register_locked(
     if let Some(cgroup) = stamped {
         cgroup.keep();
     }
-    log(log_line(&record, &containment, in_force));
+    devices.log(&record, in_force);
     Ok(())
-}
-
-/// Resolves the job's devices into its containment.
-///
-/// It fails with [`Error::Input`] for a record that says nothing about devices, since the job would have all of them,
-/// and for a preset of which a part would be left out; with [`Error::Failed`] if root cannot take the rights of a login.
-/// Names that do not resolve fail as [`refuse_devices`] says.
-fn resolve_containment(
-    record: &Record,
-    config: &Config,
-    output: &mut Output<'_>,
-) -> Result<Containment, Error> {
-    if record.devices() == RecordDevices::Unspecified {
-        let cause = "it says nothing about devices; give --device, or --policy closed, or, to \
-                     leave the job unconfined, --policy auto";
-        return Err(Error::Input(format!("register job {}: {cause}", record.id)));
-    }
-    // Logins cannot use files that only root can read.
-    let resolved = accounts::with_login_rights(|| {
-        contain_by_record(
-            record,
-            config,
-            &Resolver::new(Tree::host(), config.devices.clone()),
-        )
-    })?;
-    let JobContainment {
-        containment,
-        dropped,
-        warnings,
-        container,
-    } = resolved.map_err(refuse_devices)?;
-    for device in dropped {
-        // The text begins with the name that was requested. A preset means a whole accelerator, not what is left of it.
-        if requested_presets(record).any(|preset| device.starts_with(&format!("{preset} "))) {
-            return Err(Error::Input(format!(
-                "register job {}: {}",
-                record.id,
-                printable(&device)
-            )));
-        }
-        output.warn(format_args!("warning: left out: {device}"));
-    }
-    for warning in warnings {
-        output.warn(format_args!("warning: {warning}"));
-    }
-    if container != ContainerParts::default() {
-        let user = NodeUser::find(record.uid).ok();
-        // Files are not looked for: one of a network that does not answer would hold up the job.
-        for warning in container_warnings(&container, user.as_ref(), &[]) {
-            output.warn(format_args!("warning: cdi: {}", printable(&warning)));
-        }
-    }
-    Ok(containment)
-}
-
-/// The presets among the devices that a record requests.
-fn requested_presets(record: &Record) -> impl Iterator<Item = &str> {
-    let options = record.options.iter();
-    options
-        .filter_map(|options| options.device_allow.as_ref())
-        .flatten()
-        .map(|(spec, _)| spec.as_str())
-        .filter(|spec| spec.starts_with('@'))
-}
-
-/// Converts the refusal of a record's devices: [`Error::Failed`] if a name does not resolve here, and
-/// [`Error::Input`] for a fault of the record itself.
-fn refuse_devices(LoginRefusal { refusal, cause }: LoginRefusal) -> Error {
-    let text = format!("register {}", printable(&cause));
-    if refusal.reason == Reason::DeviceUnknown {
-        Error::Failed(text)
-    } else {
-        Error::Input(text)
-    }
-}
-
-/// Describes the job in the log. `in_force` names the containment, which is a filter of the scheduler if the record
-/// asks for none.
-fn log_line(record: &Record, containment: &Containment, in_force: &str) -> Line {
-    let cgroup = match &record.target {
-        LoginTarget::Cgroup(path) => path.to_string(),
-        LoginTarget::Via(via) => format!("via {}", via.as_str()),
-    };
-    let line = Line::new(Severity::Info)
-        .with("action", "register")
-        .with("job", &record.id)
-        .with("uid", record.uid)
-        .with("cgroup", cgroup)
-        .with("containment", in_force);
-    match containment {
-        Containment::Enforce(list) => line.with("devices", list.rules().len()),
-        _ => line,
-    }
 }
 
 /// Builds the record from the options of `register`.
@@ -499,24 +424,6 @@ mod tests {
         let given = ["--id", "7", "--uid", "5", "--via", "slurm"].map(str::to_owned);
         let variables = variables.iter().map(|text| format!("--env={text}"));
         build_from(given.into_iter().chain(variables))
-    }
-
-    #[test]
-    fn gres_of_slurm_job_needs_name_of_node() {
-        let config = |node: Option<&str>| {
-            let mut config = Config::default();
-            config.devices.node_name = node.map(str::to_owned);
-            config
-        };
-        let record =
-            |target: &str| build(&format!("--id 7 --uid 5 {target} --gres gpu:0")).unwrap();
-        let error = require_node_name(&record("--via slurm"), &config(None)).unwrap_err();
-        assert!(error.to_string().contains("give --node"), "{error}");
-        for (target, node) in [("--via slurm", Some("n1")), ("--cgroup /a", None)] {
-            require_node_name(&record(target), &config(node)).unwrap();
-        }
-        let other = build("--id 7 --uid 5 --via slurm --policy closed").unwrap();
-        require_node_name(&other, &config(None)).unwrap();
     }
 
     #[test]

@@ -88,6 +88,22 @@ impl CheckedCgroup {
         Ok(dir.identity()? == self.place.dir()?.identity()? && Stamp::read(dir)? == self.stamp)
     }
 
+    /// Requires the stamp of the record's own job.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] without it: the job has ended, or the cgroup is another job's now.
+    pub(super) fn require_stamped(self, record: &Record) -> Result<Self, Error> {
+        if self.stamp == Some(record_stamp(record)) {
+            return Ok(self);
+        }
+        let path = self.place.dir()?.path();
+        let cause = format!(
+            "{path} has no stamp of this job; if it runs, register it with all its options"
+        );
+        Err(Error::failed("register job", &record.id, cause))
+    }
+
     /// The cgroup with all its ancestors.
     pub(super) fn place(&self) -> &CgroupChain {
         &self.place

@@ -3,26 +3,22 @@
 use super::evidence::Evidence;
 use super::refusal::{LoginRefusal, refusal};
 use crate::config::Config;
-use crate::devices::{
-    AllowlistError, DeviceRequest, JobAllowlist, Policy, Resolver, build_allowlist,
-};
+use crate::devices::{JobAllowlist, Resolver};
 use crate::jobs::Job;
-use crate::jobs::records::{LoginTarget, Record, RecordDevices, Via};
-use crate::node::ContainerParts;
+use crate::jobs::records::{Record, RecordDevices, ResolvedList};
+use crate::node::{FileError, Tree};
 use protocol::{Containment, JobId, Reason, Refusal};
 use std::fmt;
 
 /// The containment that a job must have, and what to log about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobContainment {
+pub(super) struct JobContainment {
     /// The containment of its devices.
-    pub containment: Containment,
+    pub(super) containment: Containment,
     /// Entries of `DeviceAllow` that this node does not have, each with the reason.
-    pub dropped: Vec<String>,
+    pub(super) dropped: Vec<String>,
     /// Warnings for the log.
-    pub warnings: Vec<String>,
-    /// What specifications give to containers beside the devices.
-    pub container: ContainerParts,
+    pub(super) warnings: Vec<String>,
 }
 
 impl JobContainment {
@@ -32,7 +28,6 @@ impl JobContainment {
             containment: Containment::Enforce(allowlist.list),
             dropped: allowlist.dropped,
             warnings: allowlist.warnings,
-            container: allowlist.container,
         }
     }
 
@@ -42,7 +37,6 @@ impl JobContainment {
             containment: Containment::None,
             dropped: Vec::new(),
             warnings: Vec::new(),
-            container: ContainerParts::default(),
         }
     }
 
@@ -61,51 +55,79 @@ impl JobContainment {
     }
 }
 
-/// Decides the containment of a job by its record.
+/// Decides the containment of a job by the numbers of its record.
 ///
 /// # Errors
 ///
-/// [`LoginRefusal`] if the record does not mention devices, if this node cannot resolve them, or if
-/// they exceed an allowlist.
-pub fn contain_by_record(
-    record: &Record,
-    config: &Config,
-    resolver: &Resolver,
-) -> Result<JobContainment, LoginRefusal> {
+/// [`LoginRefusal`] if the record does not mention devices, or if its numbers are missing or do not hold any more
+/// ([`find_change`]).
+pub fn contain_by_record(record: &Record, tree: &Tree) -> Result<Containment, LoginRefusal> {
     match record.devices() {
-        RecordDevices::Uncontained => Ok(JobContainment::none()),
-        RecordDevices::Requested(request) => enforce_request(record, &request, config, resolver),
+        RecordDevices::Uncontained => Ok(Containment::None),
         RecordDevices::Unspecified => {
             let cause = format!("record of job {} says nothing about devices", record.id);
             Err(refuse_configuration(&record.id, cause))
         }
+        RecordDevices::Requested(_) => {
+            let list = require_list(record, tree)?;
+            Ok(Containment::Enforce(list.rules.clone()))
+        }
     }
 }
 
-/// Resolves a record's devices into the list that must hold. Slurm's own list joins that of a Slurm job, unless the
-/// record's is `strict`, which has nothing besides.
+/// Returns the numbers of a record that asks for a list.
 ///
 /// # Errors
 ///
-/// [`LoginRefusal`] for a name that does not resolve, which the user is told, and for a list that is too long.
-fn enforce_request(
-    record: &Record,
-    request: &DeviceRequest<'_>,
-    config: &Config,
-    resolver: &Resolver,
-) -> Result<JobContainment, LoginRefusal> {
-    let is_slurm = record.target == LoginTarget::Via(Via::Slurm);
-    let mut allowlist = build_allowlist(request, &config.always_allowed, resolver)
-        .map_err(|error| refuse_request(&record.id, error))?;
-    if is_slurm && request.policy != Policy::Strict {
-        add_slurm_list(&mut allowlist, config, resolver);
+/// [`LoginRefusal`] if the record lacks them, or if they do not hold any more.
+fn require_list<'a>(record: &'a Record, tree: &Tree) -> Result<&'a ResolvedList, LoginRefusal> {
+    let id = &record.id;
+    let refuse = |what: &str| {
+        let cause = format!("job {id}: {what}: run job-adopt register --again {id}");
+        refuse_configuration(id, cause)
+    };
+    let Some(list) = &record.resolved else {
+        return Err(refuse("its record has no device numbers"));
+    };
+    match find_change(list, tree) {
+        Ok(None) => Ok(list),
+        Ok(Some(change)) => Err(refuse(&change)),
+        Err(error) => Err(refuse_configuration(id, format!("job {id}: {error}"))),
     }
-    Ok(JobContainment::from_allowlist(allowlist))
+}
+
+/// Finds why numbers that `register` wrote may mean other devices now: another boot of the node, or another driver of a
+/// major. `None` if they hold.
+///
+/// # Errors
+///
+/// [`FileError`] if the node's boot or its drivers cannot be read.
+pub fn find_change(list: &ResolvedList, tree: &Tree) -> Result<Option<String>, FileError> {
+    if tree.read_boot_id()? != list.boot_id {
+        let change = "its devices were resolved before the node's last boot";
+        return Ok(Some(change.to_owned()));
+    }
+    for (major, names) in &list.drivers {
+        let drivers = tree.read_drivers()?;
+        let now: Vec<&str> = drivers.names_of(major.kind, major.number).collect();
+        if now != *names {
+            let now = if now.is_empty() {
+                "no driver's".to_owned()
+            } else {
+                format!("that of {}", now.join(", "))
+            };
+            return Ok(Some(format!(
+                "its device major {major} was that of {} and is {now} now",
+                names.join(", ")
+            )));
+        }
+    }
+    Ok(None)
 }
 
 /// Adds the devices in Slurm's own list to those of a Slurm job, if the admin has said so: Slurm has not read that list
 /// since 22.05, so a forgotten one must open nothing. No entry of it refuses a login.
-pub(super) fn add_slurm_list(allowlist: &mut JobAllowlist, config: &Config, resolver: &Resolver) {
+pub(crate) fn add_slurm_list(allowlist: &mut JobAllowlist, config: &Config, resolver: &Resolver) {
     if !config.slurm_allowed_devices {
         return;
     }
@@ -114,20 +136,6 @@ pub(super) fn add_slurm_list(allowlist: &mut JobAllowlist, config: &Config, reso
     for specifier in &specifiers {
         allowlist.add_if_fits(specifier, resolver);
     }
-}
-
-/// Refuses a login whose record's devices give no allowlist. A name that does not resolve is named to the user.
-fn refuse_request(job: &JobId, error: AllowlistError) -> LoginRefusal {
-    let LoginRefusal { refusal, cause } = refuse_configuration(job, format!("job {job}: {error}"));
-    let refusal = match error {
-        AllowlistError::UnresolvedName(device) => Refusal {
-            reason: Reason::DeviceUnknown,
-            device: device.name,
-            ..refusal
-        },
-        AllowlistError::TooManyEntries => refusal,
-    };
-    LoginRefusal { refusal, cause }
 }
 
 /// Refuses a login to a job because of wrong configuration.
@@ -167,7 +175,10 @@ impl<'a> Planner<'a> {
         &self,
         record: &Record,
     ) -> Result<JobContainment, LoginRefusal> {
-        contain_by_record(record, self.config, self.resolver)
+        Ok(JobContainment {
+            containment: contain_by_record(record, &self.resolver.tree)?,
+            ..JobContainment::none()
+        })
     }
 
     /// Refuses the login because of an error about the job's devices, or about the files that list
@@ -176,6 +187,3 @@ impl<'a> Planner<'a> {
         refuse_configuration(&self.job.id, format!("job {}: {error}", self.job.id))
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -13,8 +13,8 @@
 
 use crate::config::JobEnvironment;
 use crate::jobs::Job;
-use crate::jobs::records::{PrologEnvironment, Record, UnusableVariable, id_variable};
-use crate::node::topology::{self, GpuNodes};
+use crate::jobs::records::{NamedGpu, PrologEnvironment, Record, UnusableVariable, id_variable};
+use crate::node::topology;
 use crate::node::{DeviceError, Tree, nvidia};
 use protocol::{
     Containment, InvalidText, PROBES_MAX, Probe, Scheduler, SourceName, Variable, Variables,
@@ -83,7 +83,7 @@ impl LoginVariables {
     pub(super) fn name_gpus(
         &mut self,
         probes: Vec<Probe>,
-        gpus: &[GpuNodes],
+        gpus: &[NamedGpu],
         job: &Job,
         containment: &Containment,
     ) -> Vec<Probe> {
@@ -165,28 +165,33 @@ pub(super) fn login_variables(
 /// # Errors
 ///
 /// The GPUs of the node cannot be listed.
-pub(super) fn list_nameable_gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceError> {
-    let mut gpus = topology::list_gpus(tree)?;
-    if nvidia::has_instances(tree)? {
-        for gpu in &mut gpus {
-            // Sets the variable to `None`.
-            gpu.visible_devices
-                .take_if(|(name, _)| *name == CUDA_VARIABLE);
-        }
+pub(crate) fn list_nameable_gpus(tree: &Tree) -> Result<Vec<NamedGpu>, DeviceError> {
+    let has_instances = nvidia::has_instances(tree)?;
+    let mut named = Vec::new();
+    for gpu in topology::list_gpus(tree)? {
+        let visible_devices = gpu
+            .visible_devices
+            .filter(|(name, _)| !has_instances || *name != CUDA_VARIABLE)
+            .map(|(name, uuid)| (name.to_owned(), uuid));
+        named.push(NamedGpu {
+            own_node: gpu.own_node,
+            visible_devices,
+        });
     }
-    Ok(gpus)
+    Ok(named)
 }
 
 /// Adds to each probe the variable that names its GPU to programs; if there are no probes of the
 /// scheduler, makes one for each of these GPUs. NVIDIA's GPUs are all named by UUID or all by number: by number if
 /// the UUID of one of them is not known.
-fn name_probes(mut probes: Vec<Probe>, gpus: &[GpuNodes]) -> Vec<Probe> {
+fn name_probes(mut probes: Vec<Probe>, gpus: &[NamedGpu]) -> Vec<Probe> {
     if probes.is_empty() {
         probes.extend(gpus.iter().filter_map(own_probe).take(PROBES_MAX));
     }
     let uses_numbers = gpus
         .iter()
-        .any(|gpu| matches!(gpu.visible_devices, Some((CUDA_VARIABLE, None))));
+        .filter_map(|gpu| gpu.visible_devices.as_ref())
+        .any(|(name, uuid)| name == CUDA_VARIABLE && uuid.is_none());
     for probe in &mut probes {
         let gpu = gpus.iter().find(|gpu| gpu.own_node.rule == probe.device);
         probe.variable = gpu.and_then(|gpu| gpu_variable(gpu, uses_numbers));
@@ -195,7 +200,7 @@ fn name_probes(mut probes: Vec<Probe>, gpus: &[GpuNodes]) -> Vec<Probe> {
 }
 
 /// Makes the probe of a GPU by its own node; `None` if the node's path is too long for a probe or outside of `/dev`.
-fn own_probe(gpu: &GpuNodes) -> Option<Probe> {
+fn own_probe(gpu: &NamedGpu) -> Option<Probe> {
     format!("{} {}", gpu.own_node.rule, gpu.own_node.node)
         .parse()
         .ok()
@@ -203,7 +208,7 @@ fn own_probe(gpu: &GpuNodes) -> Option<Probe> {
 
 /// Names one GPU to programs: by its UUID, or by the number 0 as if it were the only one that they see; numbers are
 /// counted up when lists are made of several GPUs. `None` if no variable names the GPU.
-fn gpu_variable(gpu: &GpuNodes, uses_numbers: bool) -> Option<Variable> {
+fn gpu_variable(gpu: &NamedGpu, uses_numbers: bool) -> Option<Variable> {
     let (name, uuid) = gpu.visible_devices.as_ref()?;
     let uuid = if uses_numbers { None } else { uuid.as_deref() };
     Variable::from_pair(name, uuid.unwrap_or("0")).ok()

@@ -42,7 +42,6 @@ impl Planner<'_> {
             containment,
             dropped: [by_record.dropped, by_unit.dropped].concat(),
             warnings: [by_record.warnings, by_unit.warnings].concat(),
-            container: by_record.container,
         })
     }
 
@@ -80,7 +79,7 @@ impl Planner<'_> {
             list,
             mut dropped,
             warnings,
-            container,
+            container: _,
         } = allowlist;
         for (name, access) in others {
             dropped.push(format!("{name} {access}: no name that Flux resolves"));
@@ -89,7 +88,6 @@ impl Planner<'_> {
             containment: Containment::Enforce(list),
             dropped,
             warnings,
-            container,
         })
     }
 

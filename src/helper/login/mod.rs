@@ -17,7 +17,9 @@ mod unit_policy;
 
 pub use answer::{ExplainedReply, answer, main};
 pub use choice::{parse_choice, read_choice};
-pub use containment::{JobContainment, contain_by_record};
+pub(crate) use containment::add_slurm_list;
+pub use containment::{contain_by_record, find_change};
+pub(crate) use environment::list_nameable_gpus;
 pub use evidence::Evidence;
 pub use node::Node;
 pub use refusal::LoginRefusal;

@@ -4,9 +4,8 @@ use super::containment::{JobContainment, Planner, refuse_configuration};
 use super::environment::{list_nameable_gpus, login_variables};
 use super::evidence::Evidence;
 use super::refusal::LoginRefusal;
-use crate::accounts;
-use crate::jobs::records::LoginTarget;
-use crate::node::gpu_count;
+use crate::jobs::records::{LoginTarget, NamedGpu};
+use crate::node::{DeviceError, gpu_count};
 use protocol::{Allowlist, ChoiceRule, JobId, Placement, Plan, Probe, Request};
 
 /// The result of planning a login, and what led to it.
@@ -42,17 +41,10 @@ impl Planner<'_> {
             containment,
             dropped,
             mut warnings,
-            container,
         } = job_containment;
-        let lacking_groups =
-            accounts::local_groups_without(&self.resolver.tree, &request.user, &container.gids);
-        // A login looks for no file of a container: one on a network file system could hold it up.
-        for warning in container.warnings(&lacking_groups, &request.user, &[]) {
-            warnings.push(format!("cdi: {warning}"));
-        }
         let mut variables = login_variables(self.job, self.config.env, &containment);
         if self.config.env.names_gpus() {
-            match list_nameable_gpus(&self.resolver.tree) {
+            match self.list_nameable_gpus() {
                 // The names go into the probes, and the prolog's lists that these replace leave `variables`: the
                 // privileged half lists the GPUs that the login can open.
                 Ok(gpus) => probes = variables.name_gpus(probes, &gpus, self.job, &containment),
@@ -85,6 +77,19 @@ impl Planner<'_> {
         };
         self.add_plan(&plan);
         Ok((plan, warnings))
+    }
+
+    /// Lists the GPUs of the node that can be named, as the record has them or, without its numbers, as they are.
+    ///
+    /// # Errors
+    ///
+    /// The GPUs of the node cannot be listed.
+    fn list_nameable_gpus(&self) -> Result<Vec<NamedGpu>, DeviceError> {
+        let record = self.job.record_of_devices();
+        match record.and_then(|record| record.resolved.as_ref()) {
+            Some(list) => Ok(list.gpus.clone()),
+            None => list_nameable_gpus(&self.resolver.tree),
+        }
     }
 
     /// Finds the record whose mount namespace, pinned by `register`, the login joins. `None` if the record has no

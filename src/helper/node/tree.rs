@@ -367,6 +367,16 @@ impl Tree {
             .map_err(Clone::clone)
     }
 
+    /// Reads the kernel's id of this boot (random(4)).
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`] if the file cannot be read.
+    pub fn read_boot_id(&self) -> Result<String, FileError> {
+        let text = self.read_text("/proc/sys/kernel/random/boot_id")?;
+        Ok(text.trim_end().to_owned())
+    }
+
     /// Keeps the minor of a MIG instance whose file the driver has.
     pub(super) fn add_named_instance(&self, minor: u32) {
         self.cache.named_instances.borrow_mut().insert(minor);

@@ -34,7 +34,7 @@ fn allowlist_on_cgroup_v1_refuses_login() {
         node.create_dir("/run/job-adopt/jobs/1001", 0o755);
         let path = format!("/run/job-adopt/jobs/1001/{}.json", job.id);
         let closed = json!({ "DevicePolicy": "closed", "DeviceAllow": [["/dev/nvidia0", "rw"]] });
-        node.write(&path, &job_record(&job, closed));
+        node.write(&path, &node.resolve_record(&job_record(&job, closed)));
         refused();
         node.write(&path, &job_record(&job, json!({ "DevicePolicy": "auto" })));
         node.pam(ALICE).ok().joins(&job);

@@ -2,8 +2,14 @@
 //! stamp.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use helper::devices::Resolver;
+use helper::jobs::records::Record;
+use helper::node::Tree;
+use helper::{Config, resolve_record};
+use kernel::trust::Trust;
 use serde_json::{Value, json};
 
 use super::{Cgroup, Node, Outcome, User, eventually};
@@ -34,6 +40,38 @@ impl Node {
             cgroup,
             stamped: true,
             recorded: true,
+        }
+    }
+}
+
+impl Node {
+    /// Runs `job-adopt register` with this record.
+    pub(crate) fn register(&self, record: &str) -> Outcome {
+        self.write("/tmp/record", record);
+        self.sh("exec job-adopt register </tmp/record")
+    }
+
+    /// Adds to a record's text the numbers of its devices on this node, as `register` finds them. A text that is no
+    /// record, or whose devices do not resolve, stays as it is.
+    pub(crate) fn resolve_record(&self, text: &str) -> String {
+        let Ok(mut record) = Record::parse(text.as_bytes()) else {
+            return text.to_owned();
+        };
+        let resolved = self.look_as_login(|| {
+            let conf = Path::new("/etc/security/job_adopt.conf");
+            let config = Config::read(conf, &Trust::root()).unwrap_or_default();
+            let resolver = Resolver::new(Tree::host(), config.devices.clone());
+            resolve_record(&record, &config, &resolver)
+        });
+        match resolved {
+            Ok(registration) => {
+                record.resolved = registration.list;
+                record.to_json().unwrap()
+            }
+            Err(error) => {
+                eprintln!("record without device numbers: {error}");
+                text.to_owned()
+            }
         }
     }
 }
@@ -87,6 +125,21 @@ impl<'a> JobBuilder<'a> {
         self.record["cgroup"] = json!(cgroup.path());
         self.cgroup = cgroup;
         self
+    }
+
+    /// Creates the cgroup and the process, and registers the job with its record.
+    pub(crate) fn register(self) -> Job<'a> {
+        let (job, outcome) = self.try_register();
+        outcome.ok();
+        job
+    }
+
+    /// Creates the cgroup and the process, and tries to register the job with its record.
+    pub(crate) fn try_register(self) -> (Job<'a>, Outcome) {
+        let record = self.record.to_string();
+        let job = self.unstamped().unrecorded().start();
+        let outcome = job.node.register(&record);
+        (job, outcome)
     }
 
     /// Creates the cgroup, the process, the stamp and the record.
@@ -159,11 +212,12 @@ impl<'a> Job<'a> {
         format!("/run/job-adopt/jobs/{}/{}.json", self.owner.uid, self.id)
     }
 
-    /// Replaces the record with `text`, valid or not.
+    /// Replaces the record with `text`, valid or not. A valid one gets the numbers of its devices, as from `register`.
     pub(crate) fn record(&self, text: &str) {
         self.node
             .create_dir(&format!("/run/job-adopt/jobs/{}", self.owner.uid), 0o755);
-        self.node.write(&self.record_path(), text);
+        self.node
+            .write(&self.record_path(), &self.node.resolve_record(text));
         self.node.set_mode(&self.record_path(), 0o644);
     }
 
@@ -174,6 +228,13 @@ impl<'a> Job<'a> {
             .args(["-n", "trusted.job_adopt", "-v", value])
             .arg(self.cgroup.dir());
         Outcome::run(&mut setfattr).ok();
+    }
+
+    /// Returns our extended attributes of the cgroup: its stamp, and what `register` notes besides.
+    pub(crate) fn marks(&self) -> String {
+        let mut getfattr = Command::new("getfattr");
+        getfattr.args(["--absolute-names", "-d", "-m", "^trusted.job_adopt"]);
+        Outcome::run(getfattr.arg(self.cgroup.dir())).ok().stdout
     }
 
     /// Removes the stamp.

@@ -1,6 +1,6 @@
 //! A private node with its own mounts, processes, network, users, devices and log.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::iter;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
 use super::artifact::module_path;
 use super::syslog::Syslog;
@@ -196,6 +199,23 @@ impl Node {
     /// Converts a path of the node to a path of this process.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         root_dir(&self.unshare).join(path.trim_start_matches('/'))
+    }
+
+    /// Runs `look` in a thread that sees the files of the node and has the helper's rights to them.
+    pub(crate) fn look_as_login<T: Send>(&self, look: impl FnOnce() -> T + Send) -> T {
+        let open =
+            |name: &str| File::open(format!("/proc/{}/ns/{name}", self.unshare.id())).unwrap();
+        let (mounts, names) = (open("mnt"), open("uts"));
+        let inside = || {
+            // A thread that shares its working directory cannot change mounts.
+            unshare(CloneFlags::CLONE_FS).unwrap();
+            setns(mounts, CloneFlags::CLONE_NEWNS).unwrap();
+            setns(names, CloneFlags::CLONE_NEWUTS).unwrap();
+            setfsgid(Gid::from_raw(HELPER.uid));
+            setfsuid(Uid::from_raw(HELPER.uid));
+            look()
+        };
+        thread::scope(|scope| scope.spawn(inside).join().unwrap())
     }
 
     /// Copies a file to the node, owned by root and executable. A child process copies it: another

@@ -8,6 +8,7 @@ mod error;
 mod prolog_environment;
 mod read;
 mod record;
+mod resolved;
 mod strict_json;
 mod write;
 
@@ -16,4 +17,5 @@ pub use prolog_environment::PrologEnvironment;
 pub(crate) use prolog_environment::{UnusableVariable, id_variable};
 pub use read::{Note, ReadError, Registry, UnusableFile, UserRecords};
 pub use record::{Gpu, LoginTarget, Options, Record, RecordDevices, Via};
+pub use resolved::{Major, NamedGpu, ResolvedList};
 pub use write::RegisteredJob;

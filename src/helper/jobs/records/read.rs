@@ -198,6 +198,7 @@ impl Record {
             logins: None,
             scheduler: None,
             env: None,
+            resolved: None,
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::error::{RecordError, json_error};
 use super::prolog_environment::PrologEnvironment;
+use super::resolved::{ResolvedList, WireList};
 use super::strict_json::{ByName, MapOnly, require_value};
 use crate::devices::{DeviceName, DeviceRequest, Policy};
 use crate::jobs::FluxId;
@@ -50,6 +51,8 @@ pub struct Record {
     pub scheduler: Option<Scheduler>,
     /// Environment of the job as the scheduler's prolog sees it.
     pub env: Option<PrologEnvironment>,
+    /// What `register` resolved the devices to; `None` before, and for a record that asks for no list.
+    pub resolved: Option<ResolvedList>,
 }
 
 /// The target of a job's logins.
@@ -189,6 +192,10 @@ impl Record {
                 .map(|name| name.parse().map_err(|_| invalid("scheduler")))
                 .transpose()?,
             env: None,
+            resolved: wire
+                .resolved
+                .map(|MapOnly(list)| list.check())
+                .transpose()?,
         };
         record.check()?;
         // The variables come last: they are checked against the record's id and scheduler.
@@ -232,6 +239,10 @@ impl Record {
             logins: self.logins,
             scheduler: self.scheduler.map(|name| name.as_str().to_owned()),
             env: self.env.as_ref().map(|env| ByName(env.variables().clone())),
+            resolved: self
+                .resolved
+                .as_ref()
+                .map(|list| MapOnly(WireList::new(list))),
         };
         let mut text = serde_json::to_string(&wire).map_err(|error| json_error(&error))?;
         text.push('\n');
@@ -495,6 +506,12 @@ pub(super) struct WireRecord {
         skip_serializing_if = "Option::is_none"
     )]
     pub(super) env: Option<ByName<String>>,
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(super) resolved: Option<MapOnly<WireList>>,
 }
 
 #[cfg(test)]

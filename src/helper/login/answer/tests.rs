@@ -3,6 +3,7 @@ use crate::clock::manual::ManualClock;
 use crate::devices::gres::Dialect;
 use crate::jobs::records::Note;
 use crate::jobs::sources::slurm::tests::Daemons;
+use crate::registration::tests::register_text;
 use crate::testing::Scratch;
 use protocol::{Containment, Plan, SeveralJobsPolicy};
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ impl NodeBench {
         scratch.dir("jobs");
         scratch.dir("cg");
         scratch.file("proc/devices", "Character devices:\n10 misc\n195 nvidia\n");
+        scratch.file("proc/sys/kernel/random/boot_id", "b1\n");
         scratch.file("etc/pam.d/sshd", "session required pam_job_adopt.so\n");
         let request = Request {
             phase: Phase::Session,
@@ -67,7 +69,20 @@ impl NodeBench {
     fn job(&self, id: &str, more: &str) {
         self.scratch.dir(&format!("cg/{id}"));
         let text = format!(r#"{{"version":1,"id":"{id}","uid":5,"cgroup":"/{id}"{more}}}"#);
-        self.scratch.file(&format!("jobs/5/{id}.json"), &text);
+        self.register(id, &text);
+    }
+
+    /// Writes a record as `register` does, with the devices that it resolves now.
+    fn register(&self, id: &str, text: &str) -> PathBuf {
+        let config = self.config();
+        let settings = Node::device_settings(&self.request.node, &config);
+        let resolver = Resolver::new(self.node().tree(), settings);
+        let text = register_text(text, &config, &resolver);
+        self.scratch.file(&format!("jobs/5/{id}.json"), &text)
+    }
+
+    fn config(&self) -> Config {
+        Config::read(Path::new(&self.request.conf), &self.scratch.trust()).unwrap()
     }
 
     /// Configures Slurm with four GPUs, which it constrains.
@@ -103,8 +118,7 @@ impl NodeBench {
     /// Reads Slurm's devices as `check` does, without a job.
     fn read_slurm_devices(&self) -> Result<Vec<String>, String> {
         let node = self.node();
-        let config = Config::read(Path::new(&self.request.conf), &node.trust).unwrap();
-        node.read_slurm_devices(&self.request.node, &config, Dialect::default())
+        node.read_slurm_devices(&self.request.node, &self.config(), Dialect::default())
             .map_err(|error| error.to_string())
     }
 
@@ -148,8 +162,6 @@ fn only_job_is_joined() {
         panic!()
     };
     assert_eq!(list.rules(), ["c:10:-1:rw".parse().unwrap()]);
-    assert_eq!(plan.dropped.len(), 1);
-    assert!(plan.dropped.first().unwrap().starts_with("/dev/x r: "));
 }
 
 #[test]
@@ -175,51 +187,92 @@ fn record_decides_containment() {
     assert_eq!(bench.plan().containment, Containment::None);
     bench.job("7", r#","options":{"DeviceAllow":[]}"#);
     assert!(matches!(bench.plan().containment, Containment::Enforce(_)));
-    bench.configure("always_allowed = char-nvidia r, /dev/gone\n");
-    let plan = bench.plan();
-    let Containment::Enforce(list) = plan.containment else {
-        panic!()
-    };
-    assert!(list.rules().contains(&"c:195:-1:r".parse().unwrap()));
-    assert!(
-        plan.dropped
-            .iter()
-            .any(|device| device.starts_with("/dev/gone rw: "))
-    );
-    assert!(
-        bench
-            .ask()
-            .warnings
-            .iter()
-            .any(|text| text.starts_with("char-nvidia r opens"))
-    );
+    // What the site gives every job is taken when the job is registered.
+    let list = || bench.plan().containment.list().unwrap().rules().to_owned();
+    let nvidia = "c:195:-1:r".parse().unwrap();
+    bench.configure("always_allowed = char-nvidia r\n");
+    assert!(!list().contains(&nvidia));
+    bench.job("7", r#","options":{"DeviceAllow":[]}"#);
+    assert!(list().contains(&nvidia));
     bench.job("7", "");
     assert_eq!(bench.refusal().reason, Reason::Configuration);
 }
 
 #[test]
-fn parts_for_containers_of_a_specification_are_warnings() {
+fn numbers_that_do_not_hold_any_more_refuse() {
     let bench = NodeBench::new();
-    let root = &bench.scratch;
-    let spec = r#"{"cdiVersion":"1.1.0","kind":"v.com/x","devices":[{"name":"0","containerEdits":{
-        "deviceNodes":[{"path":"/dev/x"}],"additionalGids":[44,105],"intelRdt":{"closID":"a"},
-        "netDevices":[{"hostInterfaceName":"ib0","name":"ib1"}],
-        "mounts":[{"hostPath":"/gone","containerPath":"/gone"}]}}]}"#;
-    root.file("etc/cdi/x.json", spec);
-    root.file("dev/x", "c 195:0");
-    let user = &bench.request.user;
-    root.file("etc/group", &format!("video:x:44:{user}\nrender:x:105:\n"));
-    bench.job("7", r#","cdi":["v.com/x=0"]"#);
-    let mut warnings = bench.ask().warnings;
-    warnings.retain(|warning| warning.starts_with("cdi: "));
+    let file = |name: &str, text: &str| bench.scratch.file(name, text);
+    let boot = "proc/sys/kernel/random/boot_id";
+    let refusal = || {
+        let reply = bench.ask();
+        assert_eq!(bench.refusal().reason, Reason::Configuration);
+        reply.detail
+    };
+    bench.job("7", STRICT);
+    bench.plan();
+    file(boot, "b2\n");
     assert_eq!(
-        warnings,
-        [
-            format!("cdi: containers get the groups render (105); {user} lacks them"),
-            "cdi: intelRdt is for containers: a login has the resource class of its job".to_owned(),
-            "cdi: network devices are for containers: a login does not get ib0".to_owned(),
-        ]
+        refusal(),
+        "job 7: its devices were resolved before the node's last boot: run job-adopt register --again 7"
     );
+    file(boot, "b1\n");
+    bench.plan();
+    file("proc/devices", "Character devices:\n10 other\n");
+    let changed = "job 7: its device major c:10 was that of misc and is that of other now";
+    assert!(refusal().starts_with(changed), "{}", refusal());
+    file("proc/devices", "Character devices:\n195 nvidia\n");
+    assert!(
+        refusal().contains("and is no driver's now"),
+        "{}",
+        refusal()
+    );
+    // Of another major nothing was noted.
+    file("proc/devices", "Character devices:\n10 misc\n195 other\n");
+    bench.plan();
+    let unresolved = format!(r#"{{"version":1,"id":"7","uid":5,"cgroup":"/7"{STRICT}}}"#);
+    file("jobs/5/7.json", &unresolved);
+    assert_eq!(
+        refusal(),
+        "job 7: its record has no device numbers: run job-adopt register --again 7"
+    );
+    // A record that asks for no list needs none.
+    file(
+        "jobs/5/7.json",
+        r#"{"version":1,"id":"7","uid":5,"cgroup":"/7","options":{"DevicePolicy":"auto"}}"#,
+    );
+    file(boot, "b2\n");
+    assert_eq!(bench.plan().containment, Containment::None);
+}
+
+/// What a name means is the matter of the prolog: what becomes of it later changes no running job.
+#[test]
+fn login_to_registered_job_resolves_no_name() {
+    let bench = NodeBench::new();
+    let spec = |minor: u32| {
+        let text = format!(
+            r#"{{"cdiVersion":"0.6.0","kind":"v.com/x","devices":[{{"name":"0","containerEdits":{{"deviceNodes":[{{"path":"/dev/x{minor}"}}]}}}}]}}"#
+        );
+        bench
+            .scratch
+            .file(&format!("dev/x{minor}"), &format!("c 195:{minor}"));
+        bench.scratch.file("etc/cdi/x.json", &text)
+    };
+    spec(0);
+    bench.job("7", r#","cdi":["v.com/x=0"]"#);
+    let resolved = bench.plan().containment;
+    assert!(
+        resolved
+            .list()
+            .unwrap()
+            .rules()
+            .contains(&"c:195:0:rw".parse().unwrap())
+    );
+    let file = spec(1);
+    assert_eq!(bench.plan().containment, resolved);
+    bench.scratch.file("etc/cdi/x.json", "{");
+    assert_eq!(bench.plan().containment, resolved);
+    std::fs::remove_file(file).unwrap();
+    assert_eq!(bench.plan().containment, resolved);
 }
 
 #[test]
@@ -276,7 +329,6 @@ fn evidence_lists_the_facts_in_order() {
         "rule",
         "containment",
         "devices",
-        "dropped",
         "env",
         "stack",
     ];

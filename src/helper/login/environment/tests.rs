@@ -183,7 +183,7 @@ fn list_of_the_prolog_stays_if_the_login_opens_more_or_no_name_is_known() {
     layout.nvidia("0000:1b:00.0", 0);
     layout.nvidia("0000:1c:00.0", 1);
     let env = format!(r#"{SLURM_ENV},"CUDA_VISIBLE_DEVICES":"1""#);
-    let name_gpus = |containment: &Containment, gpus: &[GpuNodes]| {
+    let name_gpus = |containment: &Containment, gpus: &[NamedGpu]| {
         let job = job(&env, NO_LIST);
         let mut login = login_variables(&job, JobEnvironment::Full, containment);
         let probes = login.name_gpus(Vec::new(), gpus, &job, containment);

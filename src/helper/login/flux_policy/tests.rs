@@ -4,6 +4,7 @@ use crate::devices::{DeviceSettings, Resolver};
 use crate::jobs::Job;
 use crate::jobs::records::Record;
 use crate::node::Tree;
+use crate::registration::tests::register_text;
 use crate::testing::Scratch;
 
 const UNIT_HEAD: &str = "[Unit]\nDescription=x\n\n[Service]\n";
@@ -22,6 +23,7 @@ impl UnitBench {
             "proc/devices",
             "Character devices:\n 10 misc\n136 pts\n195 nvidia\n",
         );
+        scratch.file("proc/sys/kernel/random/boot_id", "b1\n");
         for (name, numbers) in [
             ("null", "c 1:3"),
             ("nvidia0", "c 195:0"),
@@ -53,13 +55,17 @@ impl UnitBench {
 
     fn record(&mut self, more: &str) {
         let text = format!(r#"{{"version":1,"id":"fxyzzy","uid":5,"via":"flux",{more}}}"#);
+        let text = register_text(&text, &self.config, &self.resolver());
         self.job.record = Some(Record::parse(text.as_bytes()).unwrap());
     }
 
-    fn contain(&self, unit: &str) -> Result<JobContainment, LoginRefusal> {
+    fn resolver(&self) -> Resolver {
         let tree = Tree::with_root(self.scratch.path(), self.scratch.trust());
-        let resolver = Resolver::new(tree, DeviceSettings::default());
-        Planner::new(&self.job, &self.config, &resolver).contain_by_flux(unit)
+        Resolver::new(tree, DeviceSettings::default())
+    }
+
+    fn contain(&self, unit: &str) -> Result<JobContainment, LoginRefusal> {
+        Planner::new(&self.job, &self.config, &self.resolver()).contain_by_flux(unit)
     }
 
     #[track_caller]

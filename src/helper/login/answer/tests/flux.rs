@@ -93,7 +93,7 @@ fn record_adds_devices_in_any_notation_of_the_id() {
     add_flux_job(&bench);
     for id in ["fxyzzy", "633528662"] {
         let text = format!(r#"{{"version":1,"id":"{id}","uid":5,"via":"flux"{STRICT}}}"#);
-        let file = bench.scratch.file(&format!("jobs/5/{id}.json"), &text);
+        let file = bench.register(id, &text);
         let plan = bench.plan();
         assert_eq!(plan.job.as_str(), "fxyzzy");
         let Containment::InheritAndEnforce(list) = plan.containment else {
@@ -106,7 +106,7 @@ fn record_adds_devices_in_any_notation_of_the_id() {
     }
     // A record for another scheduler is not about this job.
     let text = format!(r#"{{"version":1,"id":"633528662","uid":5,"via":"slurm"{STRICT}}}"#);
-    bench.scratch.file("jobs/5/633528662.json", &text);
+    bench.register("633528662", &text);
     assert_eq!(bench.plan().containment, Containment::Inherit);
 }
 

@@ -176,7 +176,7 @@ fn record_adds_its_devices_to_a_slurm_job() {
     bench.daemons.running(&bench.socket(7), 5);
     let record = |more: &str| {
         let text = format!(r#"{{"version":1,"id":"7","uid":5,"via":"slurm"{more}}}"#);
-        bench.scratch.file("jobs/5/7.json", &text);
+        bench.register("7", &text);
     };
     record(r#","gres":{"gpu":[2]},"ends":99,"namespaces":"/run/ns/7""#);
     let plan = bench.plan();
@@ -226,7 +226,7 @@ fn slurms_own_list_of_devices_joins_that_of_the_site() {
         let text = format!(
             r#"{{"version":1,"id":"7","uid":5,"via":"slurm","options":{{"DevicePolicy":"{policy}"}},"gpus":[]}}"#
         );
-        bench.scratch.file("jobs/5/7.json", &text);
+        bench.register("7", &text);
     };
     let rules = || {
         let Containment::InheritAndEnforce(allowed) = bench.plan().containment else {
@@ -243,11 +243,18 @@ fn slurms_own_list_of_devices_joins_that_of_the_site() {
     // Slurm ignores such a list since 22.05: one that is left over opens nothing.
     assert!(!own.iter().any(|rule| rules().contains(rule)));
     bench.configure("slurm_allowed_devices = yes\n");
+    record("closed");
     assert!(
         own.iter().all(|rule| rules().contains(rule)),
         "{:?}",
         rules()
     );
+    record("strict");
+    assert!(!own.iter().any(|rule| rules().contains(rule)));
+    // Without a record a login resolves them.
+    std::fs::remove_file(bench.scratch.path().join("jobs/5/7.json")).unwrap();
+    bench.configure("slurm_devices = closed\nslurm_allowed_devices = yes\n");
+    assert!(own.iter().all(|rule| rules().contains(rule)));
     let reply = bench.ask();
     for text in [
         "/run/x is not below /dev",
@@ -265,11 +272,6 @@ fn slurms_own_list_of_devices_joins_that_of_the_site() {
             .iter()
             .any(|text| text.starts_with("/dev/gone rw: "))
     );
-    record("strict");
-    assert!(!own.iter().any(|rule| rules().contains(rule)));
-    record("auto");
-    bench.configure("slurm_devices = closed\nslurm_allowed_devices = yes\n");
-    assert!(own.iter().all(|rule| rules().contains(rule)));
     // Entries that are too many are left out as a whole, and those behind them join.
     for minor in 0..1_200 {
         bench
@@ -290,7 +292,6 @@ fn slurms_own_list_of_devices_joins_that_of_the_site() {
     );
     bench.scratch.file("etc/slurm/allowed.conf", list);
     // A list that others can write allows nothing, and refuses nobody.
-    record("closed");
     bench.scratch.mode("etc/slurm/allowed.conf", 0o666);
     assert!(!own.iter().any(|rule| rules().contains(rule)));
     std::fs::remove_file(bench.scratch.path().join("etc/slurm/allowed.conf")).unwrap();
@@ -330,7 +331,7 @@ fn configuration_decides_the_variables_of_a_slurm_login() {
     let record = format!(
         r#"{{"version":1,"id":"7","uid":5,"via":"slurm","gres":{{"gpu":[2]}},"env":{{{env}}}}}"#
     );
-    bench.scratch.file("jobs/5/7.json", &record);
+    bench.register("7", &record);
     let full = variables();
     for pair in [
         "SLURM_JOB_ID=7",
@@ -350,7 +351,7 @@ fn slurm_job_with_unusable_record_is_not_joined() {
     bench.configure_slurm();
     bench.daemons.running(&bench.socket(7), 5);
     for text in ["{", r#"{"version":1,"id":"7","uid":5,"via":"slurm"}"#] {
-        bench.scratch.file("jobs/5/7.json", text);
+        bench.register("7", text);
         assert_eq!(bench.refusal().reason, Reason::Configuration, "{text}");
     }
     bench.daemons.running(&bench.socket(8), 5);
@@ -365,7 +366,7 @@ fn slurm_job_that_takes_no_logins_has_the_command_for_a_shell() {
     bench.configure_slurm();
     bench.daemons.running(&bench.socket(7), 5);
     let text = r#"{"version":1,"id":"7","uid":5,"via":"slurm","cdi":[],"logins":false}"#;
-    bench.scratch.file("jobs/5/7.json", text);
+    bench.register("7", text);
     bench.configure("hint = qstat\n");
     assert_eq!(bench.refusal().reason, Reason::LoginsClosed);
     assert_eq!(bench.ask().hint, "srun --jobid=7 --overlap --pty bash");
@@ -377,7 +378,7 @@ fn record_without_its_slurm_job_is_not_running() {
     bench.configure_slurm();
     bench.scratch.dir("spool");
     let text = r#"{"version":1,"id":"7","uid":5,"via":"slurm","cdi":[]}"#;
-    bench.scratch.file("jobs/5/7.json", text);
+    bench.register("7", text);
     assert_eq!(bench.refusal().reason, Reason::NoJob);
     assert!(
         bench

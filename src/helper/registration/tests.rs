@@ -4,8 +4,22 @@
 use super::*;
 use crate::devices::DeviceSettings;
 use crate::jobs::records::Options;
-use crate::node::Tree;
 use crate::testing::Scratch;
+
+/// Adds to the text of a record what `register` resolves on a node. A text that is no record, and one that is refused,
+/// stays as it is.
+pub(crate) fn register_text(text: &str, config: &Config, resolver: &Resolver) -> String {
+    let Ok(mut record) = Record::parse(text.as_bytes()) else {
+        return text.to_owned();
+    };
+    match resolve_record(&record, config, resolver) {
+        Ok(registration) => {
+            record.resolved = registration.list;
+            record.to_json().unwrap()
+        }
+        Err(_) => text.to_owned(),
+    }
+}
 
 /// What becomes of a job with some options.
 #[derive(Debug, PartialEq, Eq)]
@@ -308,6 +322,7 @@ fn lay_out() -> Scratch {
     let drivers = "Character devices:\n  1 mem\n  5 /dev/tty\n 10 misc\n136 pts\n195 nvidia\n\n\
                    Block devices:\n  7 loop\n";
     scratch.file("proc/devices", drivers);
+    scratch.file("proc/sys/kernel/random/boot_id", "b1\n");
     for (name, numbers) in [
         ("null", "c 1:3"),
         ("zero", "c 1:5"),
@@ -325,14 +340,13 @@ fn lay_out() -> Scratch {
     scratch
 }
 
-/// Works the containment of a job with these options out; `None` if there is none to be had.
-fn contain(scratch: &Scratch, options: &str) -> Option<Containment> {
+/// Resolves a job with these options; `None` for a record that is refused.
+fn resolve(scratch: &Scratch, options: &str) -> Option<Registration> {
     let text = format!(r#"{{"version":1,"id":"1","uid":5,"cgroup":"/a","options":{options}}}"#);
     let record = Record::parse(text.as_bytes()).ok()?;
     let tree = Tree::with_root(scratch.path(), scratch.trust());
     let resolver = Resolver::new(tree, DeviceSettings::default());
-    let contained = contain_by_record(&record, &Config::default(), &resolver).ok()?;
-    Some(contained.containment)
+    resolve_record(&record, &Config::default(), &resolver).ok()
 }
 
 #[test]
@@ -340,16 +354,13 @@ fn options_mean_what_they_mean_to_the_imp() {
     let scratch = lay_out();
     let mut differences = Vec::new();
     for (name, options, expected) in OPTIONS {
-        let found = contain(&scratch, options);
-        let rules = match &found {
-            Some(Containment::Enforce(list)) => {
-                let texts = list.rules().iter().map(ToString::to_string);
-                Some(texts.collect::<Vec<_>>())
-            }
-            _ => None,
-        };
+        let found = resolve(&scratch, options).map(|registration| registration.list);
+        let rules = found.iter().flatten().next().map(|list| {
+            let texts = list.rules.rules().iter().map(ToString::to_string);
+            texts.collect::<Vec<_>>()
+        });
         let is_same = match (&expected, &found, &rules) {
-            (Refused, None, _) | (Uncontained, Some(Containment::None), _) => true,
+            (Refused, None, _) | (Uncontained, Some(None), _) => true,
             (Strict(expected), _, Some(rules)) => rules == expected,
             (Closed(expected), _, Some(rules)) => {
                 *rules == [PSEUDO_DEVICES.as_slice(), expected].concat()
@@ -377,4 +388,102 @@ fn input_of_the_imp_is_taken_as_its_options_alone_are() {
         }
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+/// Resolves a job with these keys on a node.
+fn register(
+    scratch: &Scratch,
+    config: &Config,
+    keys: &str,
+) -> Result<Registration, RegistrationError> {
+    let text = format!(r#"{{"version":1,"id":"1","uid":5,"cgroup":"/a",{keys}}}"#);
+    let record = Record::parse(text.as_bytes()).unwrap();
+    let tree = Tree::with_root(scratch.path(), scratch.trust());
+    let resolver = Resolver::new(tree, config.devices.clone());
+    resolve_record(&record, config, &resolver)
+}
+
+#[test]
+fn unknown_names_and_too_many_devices_are_errors() {
+    let scratch = lay_out();
+    let error = |keys: &str| {
+        register(&scratch, &Config::default(), keys)
+            .unwrap_err()
+            .to_string()
+    };
+    for (keys, name) in [
+        (r#""cdi":["nvidia.com/gpu=0","b"]"#, "nvidia.com/gpu=0"),
+        (r#""gpus":[3]"#, "GPU 3"),
+        (r#""gres":{"gpu":[1]}"#, "gpu:1"),
+        (r#""device_dir":"/run/d""#, "/run/d"),
+    ] {
+        assert!(error(keys).contains(name), "{}", error(keys));
+    }
+    let lines: String = (0..1025).map(|major| format!("{major} same\n")).collect();
+    scratch.file("proc/devices", &format!("Block devices:\n{lines}"));
+    let all = r#""options":{"DevicePolicy":"strict","DeviceAllow":[["block-same","r"]]}"#;
+    assert!(
+        error(all).contains("more than 1024 entries"),
+        "{}",
+        error(all)
+    );
+}
+
+#[test]
+fn site_devices_and_what_is_left_out_are_told() {
+    let scratch = lay_out();
+    let mut config = Config::default();
+    config.always_allowed = vec![
+        "char-nvidia r".parse().unwrap(),
+        "/dev/gone".parse().unwrap(),
+    ];
+    let registration = register(&scratch, &config, r#""options":{"DeviceAllow":[]}"#).unwrap();
+    let list = registration.list.unwrap();
+    assert!(list.rules.rules().contains(&"c:195:-1:r".parse().unwrap()));
+    let has = |texts: &[String], start: &str| texts.iter().any(|text| text.starts_with(start));
+    assert!(has(&registration.dropped, "/dev/gone rw: "));
+    assert!(has(&registration.warnings, "char-nvidia r opens"));
+}
+
+/// A login compares these with the node's.
+#[test]
+fn boot_and_drivers_are_noted() {
+    let scratch = lay_out();
+    let keys = r#""options":{"DevicePolicy":"strict","DeviceAllow":[["/dev/fuse","r"],["/dev/tty","r"],["/dev/none","r"]]}"#;
+    scratch.file("dev/none", "c 300:1");
+    let list = register(&scratch, &Config::default(), keys)
+        .unwrap()
+        .list
+        .unwrap();
+    assert_eq!(list.boot_id, "b1");
+    let drivers: Vec<_> = list
+        .drivers
+        .iter()
+        .map(|(major, names)| format!("{major} {}", names.join(" ")))
+        .collect();
+    assert_eq!(drivers, ["c:5 /dev/tty", "c:10 misc"]);
+    assert_eq!(list.rules.rules().len(), 3);
+}
+
+#[test]
+fn parts_for_containers_of_a_specification_are_kept_for_warnings() {
+    let scratch = lay_out();
+    let spec = r#"{"cdiVersion":"1.1.0","kind":"v.com/x","devices":[{"name":"0","containerEdits":{
+        "deviceNodes":[{"path":"/dev/x"}],"additionalGids":[44,105],"intelRdt":{"closID":"a"},
+        "netDevices":[{"hostInterfaceName":"ib0","name":"ib1"}],
+        "mounts":[{"hostPath":"/gone","containerPath":"/gone"}]}}]}"#;
+    scratch.file("etc/cdi/x.json", spec);
+    scratch.file("dev/x", "c 195:0");
+    let registration = register(&scratch, &Config::default(), r#""cdi":["v.com/x=0"]"#).unwrap();
+    let warnings = registration
+        .container
+        .warnings(&["render (105)".to_owned()], "alice", &[]);
+    assert_eq!(
+        warnings,
+        [
+            "containers get the groups render (105); alice lacks them",
+            "intelRdt is for containers: a login has the resource class of its job",
+            "network devices are for containers: a login does not get ib0",
+        ]
+    );
 }
