@@ -31,6 +31,10 @@ pub enum RegistrationError {
     /// A name that must resolve does not, or the names mean more devices than a list can have.
     #[error(transparent)]
     Devices(#[from] AllowlistError),
+    /// A driver that jobs with these GPUs need is not loaded: its devices have no numbers yet, and the job would never
+    /// have them.
+    #[error("{}", .0.join("; "))]
+    LateDevices(Vec<String>),
     /// The node's boot or its drivers cannot be read.
     #[error(transparent)]
     Node(#[from] FileError),
@@ -52,6 +56,9 @@ pub fn resolve_record(
         RecordDevices::Requested(request) => request,
     };
     let mut allowlist = build_allowlist(&request, &config.always_allowed, resolver)?;
+    if !allowlist.late.is_empty() {
+        return Err(RegistrationError::LateDevices(allowlist.late));
+    }
     if record.target == LoginTarget::Via(Via::Slurm) && request.policy != Policy::Strict {
         add_slurm_list(&mut allowlist, config, resolver);
     }

@@ -479,6 +479,50 @@ fn register_and_run_refuse_unknown_device_name() {
     });
 }
 
+/// After a boot `nvidia-uvm` is loaded by the first program that computes, and none of a job can: the first job would never
+/// have CUDA.
+#[test]
+fn driver_that_is_not_loaded_yet_fails_registration_with_its_command() {
+    on_node(|node| {
+        node.add_nvidia_driver(510);
+        node.add_nvidia_gpus();
+        node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
+        node.write_root_file("/etc/slurm/slurm.conf", "ClusterName=site\n");
+        let gres = "Name=gpu File=/dev/nvidia[0-3]\n";
+        node.write_root_file("/etc/slurm/gres.conf", gres);
+        let drivers = node.read("/run/devices");
+        node.write("/run/devices", &drivers.replace("510 nvidia-uvm\n", ""));
+        node.sh("rm /dev/nvidia-uvm /dev/nvidia-uvm-tools").ok();
+        let command = "run nvidia-modprobe -u -c 0 (or modprobe nvidia-uvm)";
+        let uuid = Node::uuid(1);
+        for (key, value, name) in [
+            (
+                "gpus",
+                json!(["nvidia:1"]),
+                "/dev/nvidia-uvm and /dev/nvidia-uvm-tools",
+            ),
+            (
+                "gpus",
+                json!([uuid]),
+                "/dev/nvidia-uvm and /dev/nvidia-uvm-tools",
+            ),
+            (
+                "gres",
+                json!({ "gpu": [1] }),
+                "/dev/nvidia-uvm and /dev/nvidia-uvm-tools",
+            ),
+            ("cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1"),
+        ] {
+            assert_register_fails(node, key, value, name, command);
+        }
+        node.job_adopt(&["devices", "--gpu", "nvidia:1"])
+            .exits(1)
+            .says(command);
+        node.add_nvidia_driver(510);
+        assert_login_devices(node, "gpus", json!(["nvidia:1"]), &SECOND);
+    });
+}
+
 #[test]
 fn configured_pattern_and_preset_open_devices() {
     on_node(|node| {

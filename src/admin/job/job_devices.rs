@@ -179,6 +179,7 @@ fn refuse_devices(job: &JobId, error: &RegistrationError) -> Error {
         )),
         RegistrationError::Devices(AllowlistError::TooManyEntries) => Error::Input(text),
         RegistrationError::Devices(AllowlistError::UnresolvedName(_))
+        | RegistrationError::LateDevices(_)
         | RegistrationError::Node(_) => Error::Failed(text),
     }
 }

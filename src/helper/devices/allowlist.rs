@@ -53,6 +53,8 @@ pub struct JobAllowlist {
     pub dropped: Vec<String>,
     /// Warnings for an administrator.
     pub warnings: Vec<String>,
+    /// What the list lacks since a driver is not loaded yet ([`ResolvedDevices::late`]).
+    pub late: Vec<String>,
     /// What specifications give to containers beside the devices.
     pub container: ContainerParts,
 }
@@ -169,6 +171,7 @@ impl JobAllowlist {
                 .map_err(|_| AllowlistError::TooManyEntries)?;
         }
         self.warnings.extend(resolved.warnings);
+        self.late.extend(resolved.late);
         self.container.extend(resolved.container);
         Ok(())
     }

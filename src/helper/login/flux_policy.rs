@@ -79,6 +79,8 @@ impl Planner<'_> {
             list,
             mut dropped,
             warnings,
+            // The text of a unit names no GPU.
+            late: _,
             container: _,
         } = allowlist;
         for (name, access) in others {

@@ -37,6 +37,9 @@ pub struct ResolvedDevices {
     pub devices: Vec<Device>,
     /// Warnings for an administrator, for instance about a device that the job will lack.
     pub warnings: Vec<String>,
+    /// Devices that all jobs with such a GPU share and that are left out, since their driver is not loaded yet; each text
+    /// names the command that loads it.
+    pub late: Vec<String>,
     /// What specifications among the names give to containers beside devices.
     pub container: ContainerParts,
 }
@@ -49,9 +52,14 @@ impl ResolvedDevices {
                 self.devices.push(device);
             }
         }
-        for warning in other.warnings {
-            if !self.warnings.contains(&warning) {
-                self.warnings.push(warning);
+        for (texts, more) in [
+            (&mut self.warnings, other.warnings),
+            (&mut self.late, other.late),
+        ] {
+            for text in more {
+                if !texts.contains(&text) {
+                    texts.push(text);
+                }
             }
         }
         self.container.extend(other.container);

@@ -57,7 +57,7 @@ impl NameReport {
         };
         for name in names {
             let specifier = printable(&name.text);
-            match resolve_name(name, resolver) {
+            match resolve_name(name, resolver).and_then(require_loaded) {
                 Ok(resolved) => {
                     let is_cdi = matches!(name.kind, NameKind::Named(DeviceName::Cdi(_)));
                     let restricted = find_restricted(&resolved.devices, resolver, user);
@@ -205,6 +205,14 @@ fn resolve_name(name: &RequestedName, resolver: &Resolver) -> Result<ResolvedDev
                 })
         }
     }
+}
+
+/// Refuses what `register` refuses: devices that lack a shared one, since its driver is not loaded yet.
+fn require_loaded(resolved: ResolvedDevices) -> Result<ResolvedDevices, String> {
+    if resolved.late.is_empty() {
+        return Ok(resolved);
+    }
+    Err(resolved.late.join("; "))
 }
 
 impl NamedDevice {

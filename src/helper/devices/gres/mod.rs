@@ -449,6 +449,9 @@ impl Inventory {
                 resolved.extend(gpu.devices);
             }
         }
+        // No registration can fail here: the login does without them.
+        let late = std::mem::take(&mut resolved.late);
+        resolved.warnings.extend(late);
         Ok(resolved)
     }
 

@@ -27,7 +27,8 @@ impl NodeBench {
         let scratch = Rc::new(Scratch::new());
         scratch.dir("jobs");
         scratch.dir("cg");
-        scratch.file("proc/devices", "Character devices:\n10 misc\n195 nvidia\n");
+        let drivers = "Character devices:\n10 misc\n195 nvidia\n510 nvidia-uvm\n";
+        scratch.file("proc/devices", drivers);
         scratch.file("proc/sys/kernel/random/boot_id", "b1\n");
         scratch.file("etc/pam.d/sshd", "session required pam_job_adopt.so\n");
         let request = Request {

@@ -110,7 +110,7 @@ pub(crate) fn find_by_uuid<'a>(
     }
     if gpus.is_empty() {
         return Err(DeviceError::new(
-            "NVIDIA's driver is not loaded, or has no GPU",
+            "NVIDIA's driver is not loaded, or has no GPU: nvidia-modprobe -u -c 0 loads it",
         ));
     }
     // A driver that has not initialised its GPUs does not know their UUIDs yet.

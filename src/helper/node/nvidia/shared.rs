@@ -19,8 +19,8 @@ const LATE_NODE_DRIVERS: [&str; 4] = ["nvidia-uvm", "nvidia-modeset", CAPS_DRIVE
 struct SharedDriver {
     /// The names of the driver in `/proc/devices`, newest first.
     drivers: &'static [&'static str],
-    /// The kernel module to load, for the message.
-    module: &'static str,
+    /// The commands that load it, for the message.
+    command: &'static str,
     /// Paths and minors.
     nodes: &'static [(&'static str, u32)],
 }
@@ -30,12 +30,12 @@ struct SharedDriver {
 const SHARED_DRIVERS: [SharedDriver; 2] = [
     SharedDriver {
         drivers: &["nvidiactl", "nvidia", "nvidia-frontend"],
-        module: "nvidia",
+        command: "nvidia-modprobe -c 0 (or modprobe nvidia)",
         nodes: &[("/dev/nvidiactl", 255)],
     },
     SharedDriver {
         drivers: &["nvidia-uvm"],
-        module: "nvidia-uvm",
+        command: "nvidia-modprobe -u -c 0 (or modprobe nvidia-uvm)",
         nodes: &[("/dev/nvidia-uvm", 0), ("/dev/nvidia-uvm-tools", 1)],
     },
 ];
@@ -54,8 +54,8 @@ pub fn resolve_gpu_node(tree: &Tree, gpu: &NvidiaGpu) -> Result<ResolvedDevices,
     Ok(vec![Device::from_node(&path, node, Access::RW)?].into())
 }
 
-/// Resolves the devices that every process computing on a GPU needs besides the GPU. The devices of
-/// a driver that is not loaded are left out, with a warning.
+/// Resolves the devices that every process computing on a GPU needs besides the GPU. Those of a driver that is not
+/// loaded have no numbers yet, and are left out ([`ResolvedDevices::late`]).
 ///
 /// # Errors
 ///
@@ -64,16 +64,15 @@ pub fn resolve_shared_nodes(tree: &Tree) -> Result<ResolvedDevices, DeviceError>
     let mut found = ResolvedDevices::default();
     for SharedDriver {
         drivers,
-        module,
+        command,
         nodes,
     } in SHARED_DRIVERS
     {
         let Some(major) = find_major(tree, drivers)? else {
             let paths: Vec<&str> = nodes.iter().map(|(path, _)| *path).collect();
-            found.warnings.push(format!(
-                "{} left out, since their driver is not in /proc/devices: load {module} before \
-                 the job is registered",
-                paths.join(" and ")
+            let paths = paths.join(" and ");
+            found.late.push(format!(
+                "{paths}: their driver is not loaded: run {command}"
             ));
             continue;
         };
@@ -190,9 +189,19 @@ pub(super) fn resolve_expected_node(
 pub(super) fn require_major(tree: &Tree, driver: &'static str) -> Result<u32, DeviceError> {
     find_major(tree, &[driver])?.ok_or_else(|| {
         DeviceError::new(format_args!(
-            "no driver {driver} in /proc/devices; load it before the job is registered"
+            "no driver {driver} in /proc/devices; load it before the job is registered{}",
+            load_advice(driver)
         ))
     })
+}
+
+/// The advice by which command a driver is loaded, if there is one besides that of NVIDIA's main driver.
+fn load_advice(driver: &str) -> String {
+    let shared = SHARED_DRIVERS.iter();
+    shared
+        .filter(|shared| shared.drivers.contains(&driver))
+        .map(|shared| format!(": run {}", shared.command))
+        .collect()
 }
 
 /// Finds the one major that the driver has under any of its names; `None` if it is not loaded.

@@ -43,7 +43,7 @@ fn node_without_the_driver_has_no_gpus() {
     let why = find_by_uuid(&[], &uuid(0)).unwrap_err();
     assert_eq!(
         why.to_string(),
-        "NVIDIA's driver is not loaded, or has no GPU"
+        "NVIDIA's driver is not loaded, or has no GPU: nvidia-modprobe -u -c 0 loads it"
     );
 }
 

@@ -82,13 +82,19 @@ fn stale_node_is_refused_with_both_numbers() {
 }
 
 #[test]
-fn shared_nodes_of_an_unloaded_driver_are_left_out_with_a_warning() {
+fn shared_nodes_of_an_unloaded_driver_are_late_and_the_command_is_named() {
     let fixture = Fixture::new();
     fixture.file("proc/devices", &DEVICES.replace("510 nvidia-uvm\n", ""));
     let found = resolve_shared_nodes(&fixture.tree()).unwrap();
     assert_eq!(rules(&found), SHARED[..1]);
-    assert_eq!(found.warnings.len(), 1);
-    assert!(found.warnings[0].contains("load nvidia-uvm before the job is registered"));
+    assert_eq!(
+        found.late,
+        [
+            "/dev/nvidia-uvm and /dev/nvidia-uvm-tools: their driver is not loaded: run nvidia-modprobe -u -c 0 (or \
+          modprobe nvidia-uvm)"
+        ]
+    );
+    assert!(found.warnings.is_empty());
 }
 
 #[test]
