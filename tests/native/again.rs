@@ -339,3 +339,110 @@ fn record_that_does_not_fit_with_its_numbers_is_refused_before_the_stamp() {
         );
     });
 }
+
+#[test]
+fn check_and_devices_name_jobs_whose_names_mean_other_devices_today() {
+    on_node(|node| {
+        specify(node, "/dev/nvidia1");
+        let _job = register(node, "4242");
+        let keeps = "keeps the devices of its start";
+        let command = "run: job-adopt register --again 4242";
+        node.job_adopt(&["check"]).omits(keeps).omits(command);
+        node.job_adopt(&["devices", "--job", "4242"])
+            .ok()
+            .omits("register --again");
+        specify(node, "/dev/nvidia2");
+        let changed = "its names mean c:195:2:rw in place of c:195:1:rw today";
+        node.job_adopt(&["check"])
+            .says(&format!("job 4242 of alice {keeps}: {changed}"))
+            .says(command);
+        let shown = node.job_adopt(&["devices", "--job", "4242"]).ok();
+        let lists = shown
+            .stderr
+            .lines()
+            .find(|line| line.contains("job 4242 has "));
+        let (recorded, today) = lists.unwrap().split_once("; its names come to ").unwrap();
+        assert!(
+            recorded.contains(" c:195:1:rw") && today.contains(" c:195:2:rw"),
+            "{shown}"
+        );
+        assert!(
+            shown.stderr.contains("run job-adopt register --again 4242"),
+            "{shown}"
+        );
+        register_again(node, &["4242"]).ok();
+        node.job_adopt(&["check"]).omits(keeps).omits(command);
+    });
+}
+
+#[test]
+fn check_names_jobs_whose_numbers_refuse_logins() {
+    on_node(|node| {
+        node.add_nvidia_driver(510);
+        let devices = node.job(ALICE, "4242").devices(&["/dev/nvidia-uvm"]);
+        let _job = devices.register();
+        node.add_nvidia_driver(511);
+        let refused =
+            "makes logins of alice to job 4242 fail (JA09): job 4242: its device major c:510";
+        let command = "run: job-adopt register --again 4242";
+        node.job_adopt(&["check"])
+            .exits(1)
+            .says(refused)
+            .says(command);
+        node.job_adopt(&["devices", "--job", "4242"])
+            .ok()
+            .says("logins are refused (JA09): job 4242: its device major c:510");
+        register_again(node, &["4242"]).ok();
+        node.job_adopt(&["check"]).omits(refused).omits(command);
+    });
+}
+
+/// Slurm may call a node otherwise than its host, and the lines of the other node would count.
+#[test]
+fn name_of_node_selects_lines_of_gres_conf_and_is_kept() {
+    on_node(|node| {
+        node.add_nvidia_driver(510);
+        node.write_root_file("/etc/slurm/slurm.conf", "ClusterName=site\n");
+        let lines =
+            "NodeName=gpu017 Name=gpu File=/dev/nvidia0\nNodeName=n7 Name=gpu File=/dev/nvidia1\n";
+        node.write_root_file("/etc/slurm/gres.conf", lines);
+        let by_slurm = [
+            "register", "--id", "7", "--user", "alice", "--via", "slurm", "--gres", "gpu:0",
+        ];
+        node.job_adopt(&by_slurm).exits(2).says(
+            "register job 7: gres of a Slurm job needs what Slurm calls this node: give --node",
+        );
+        let path = "/run/job-adopt/jobs/1001/7.json";
+        assert!(!node.exists(path));
+        node.job_adopt(&[&by_slurm[..], &["--node", "n7"]].concat())
+            .ok();
+        let rules = || {
+            let record: Value = serde_json::from_str(&node.read(path)).unwrap();
+            assert_eq!(record["resolved"]["node_name"], "n7", "{record}");
+            record["resolved"]["rules"].to_string()
+        };
+        assert!(rules().contains("c:195:1:rw") && !rules().contains("c:195:0:rw"));
+        // The name counts again, also where the lines of the host's name would be found.
+        let kept = rules();
+        register_again(node, &["7"]).ok();
+        assert_eq!(rules(), kept);
+        node.write("/etc/slurm/gres.conf", &lines.replace("nvidia1", "nvidia2"));
+        register_again(node, &["--all"]).ok();
+        assert!(rules().contains("c:195:2:rw"));
+        node.job_adopt(&["check"]).omits("register --again");
+
+        // A record on standard input has no other options, and the configuration may have the name.
+        let record = json!({
+            "version": 1, "id": "7", "uid": ALICE.uid, "via": "slurm", "gres": { "gpu": [0] },
+        });
+        node.register(&record.to_string())
+            .exits(2)
+            .says("give --node");
+        node.write("/tmp/record", &record.to_string());
+        node.sh("exec job-adopt register --node n7 </tmp/record")
+            .ok();
+        node.configure("nodename = n7\n");
+        node.register(&record.to_string()).ok();
+        assert!(rules().contains("c:195:2:rw"));
+    });
+}

@@ -12,7 +12,8 @@ pub(super) const ACCOUNT_PROGRAM: &str = "/usr/libexec/job-adopt/account";
 ///
 /// It changes only what is ours: each constructor makes one of our own commands, or sets the mode of one of our files.
 /// So no finding can offer a command that edits another program's file. None of them opens the node, gives a job's login
-/// more than it had, or ends a job: whoever makes one has to see to the rest.
+/// more than it had, or ends a job, but for `register --again`, which gives a job what its names mean today: whoever makes
+/// one has to see to the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OwnCommand(String);
 
@@ -20,6 +21,7 @@ pub(super) struct OwnCommand(String);
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Subcommand {
     Enable,
+    Register,
     Strays,
     Unregister,
 }
@@ -60,6 +62,7 @@ impl OwnCommand {
     ) -> Self {
         let name = match subcommand {
             Subcommand::Enable => "enable",
+            Subcommand::Register => "register",
             Subcommand::Strays => "strays",
             Subcommand::Unregister => "unregister",
         };

@@ -6,8 +6,10 @@ use super::remedy::{Remedy, run, shell_path};
 use super::site::{Site, runs_slurm};
 use super::trusted_file::{is_exposed, trust_remedy};
 use crate::accounts::{RightsError, UserNames};
+use crate::job::device_numbers::NumberState;
 use crate::job::running_jobs::{Known, query_scheduler, query_schedulers};
 use helper::Config;
+use helper::devices::Resolver;
 use helper::jobs::Job;
 use helper::jobs::records::{LoginTarget, ReadError, Record};
 use kernel::OperationError;
@@ -51,6 +53,7 @@ enum RegistryState {
         faults: Vec<RecordFault>,
         stale: Vec<StaleRecord>,
         unstamped: Vec<UnstampedJob>,
+        numbers: Vec<NumberFault>,
     },
     /// Its records could not be read with a login's rights.
     Unread(RightsError),
@@ -84,6 +87,15 @@ struct UnstampedJob {
     user: String,
     job: JobId,
     cause: String,
+}
+
+/// A record whose device numbers refuse logins, or are not those of its names any more.
+#[derive(Debug)]
+struct NumberFault {
+    path: PathBuf,
+    user: String,
+    job: JobId,
+    state: NumberState,
 }
 
 /// The record of a job whose cgroup is gone.
@@ -145,12 +157,14 @@ impl RegistryFacts {
                 faults,
                 stale,
                 unstamped,
+                numbers,
             } => {
                 let text = "only root can write it";
                 let mut findings = vec![Finding::fine(Check::Registry, object, text)];
                 findings.extend(faults.iter().map(|fault| self.judge_fault(fault)));
                 findings.extend(stale.iter().map(|record| self.judge_stale(record)));
                 findings.extend(unstamped.iter().map(UnstampedJob::finding));
+                findings.extend(numbers.iter().filter_map(|fault| self.judge_numbers(fault)));
                 findings
             }
         }
@@ -191,9 +205,14 @@ impl RegistryFacts {
 
     /// The command that takes a job out of the registry. It ends the logins too, which `rm` would leave.
     fn unregister(&self, job: &JobId) -> OwnCommand {
+        self.own_command(Subcommand::Unregister, &[job.to_string()])
+    }
+
+    /// A command that reads the registry of the configuration.
+    fn own_command(&self, subcommand: Subcommand, arguments: &[String]) -> OwnCommand {
         let conf = self.conf.iter().map(|conf| conf.display().to_string());
         let options = conf.flat_map(|conf| ["--conf".to_owned(), conf]);
-        OwnCommand::job_adopt(Subcommand::Unregister, options.chain([job.to_string()]))
+        OwnCommand::job_adopt(subcommand, options.chain(arguments.iter().cloned()))
     }
 
     /// Reports a record or directory as an error: its user's logins are refused.
@@ -227,6 +246,45 @@ impl RegistryFacts {
             }
         };
         Finding::error(Check::Records, path.display(), text, remedy)
+    }
+
+    /// Reports a record whose numbers refuse logins, and warns of one whose names mean other devices today. What does
+    /// not resolve today concerns no job that runs.
+    fn judge_numbers(&self, fault: &NumberFault) -> Option<Finding> {
+        let NumberFault {
+            path,
+            user,
+            job,
+            state,
+        } = fault;
+        let command = self.own_command(
+            Subcommand::Register,
+            &["--again".to_owned(), job.to_string()],
+        );
+        match state {
+            NumberState::Current | NumberState::Unresolved(_) => None,
+            NumberState::Refused(cause) => {
+                let text = format!("makes logins of {user} to job {job} fail (JA09): {cause}");
+                Some(Finding::error(
+                    Check::Records,
+                    path.display(),
+                    text,
+                    run(command),
+                ))
+            }
+            NumberState::Outdated(difference) => {
+                let text = format!(
+                    "job {job} of {user} keeps the devices of its start: {}",
+                    difference.describe()
+                );
+                Some(Finding::warning(
+                    Check::Records,
+                    path.display(),
+                    text,
+                    run(command),
+                ))
+            }
+        }
     }
 
     /// Warns of a record that is left of a job.
@@ -324,8 +382,13 @@ impl RegistryState {
                 }),
             }
         }
+        let numbers = match find_number_faults(site, &records, &mut names) {
+            Ok(numbers) => numbers,
+            Err(error) => return Self::Unread(error),
+        };
         Self::Listed {
             faults,
+            numbers,
             unstamped: find_unstamped(site, &records, &mut names),
             stale: find_stale(site, records, &mut names),
         }
@@ -369,6 +432,40 @@ fn find_unstamped(site: &Site, records: &[Record], names: &mut UserNames) -> Vec
         });
     }
     unstamped
+}
+
+/// Finds the records of running jobs whose numbers refuse logins or are not those of their names any more. It looks with a
+/// login's rights, as `register` does.
+fn find_number_faults(
+    site: &Site,
+    records: &[Record],
+    names: &mut UserNames,
+) -> Result<Vec<NumberFault>, RightsError> {
+    let read = || {
+        let mut resolver = Resolver::new(site.tree(), site.config.devices.clone());
+        let mut states = Vec::new();
+        for record in records
+            .iter()
+            .filter(|record| !is_cgroup_gone(site, record))
+        {
+            let state = NumberState::read(record, &site.config, &mut resolver);
+            states.push((record, state));
+        }
+        states
+    };
+    let mut faults = Vec::new();
+    for (record, state) in site.with_helper_rights_if_any(read)? {
+        if state == NumberState::Current {
+            continue;
+        }
+        faults.push(NumberFault {
+            path: site.config.registry.record_path(record.uid, &record.id),
+            user: names.name(record.uid),
+            job: record.id.clone(),
+            state,
+        });
+    }
+    Ok(faults)
 }
 
 /// Tells why the module would not take the cgroup that a record names for its job's; `None` if it would, if the cgroup is
@@ -485,6 +582,7 @@ mod tests {
             faults,
             stale: Vec::new(),
             unstamped: Vec::new(),
+            numbers: Vec::new(),
         };
         facts(state, has_schedulers).findings().remove(1).remedy
     }
@@ -496,6 +594,7 @@ mod tests {
             faults: Vec::new(),
             stale: Vec::new(),
             unstamped: Vec::new(),
+            numbers: Vec::new(),
         };
         let findings = facts(listed, true).findings();
         assert_eq!(findings.len(), 1);
@@ -576,6 +675,7 @@ mod tests {
                 faults: Vec::new(),
                 stale,
                 unstamped: Vec::new(),
+                numbers: Vec::new(),
             };
             let finding = facts(state, true).findings().remove(1);
             assert_eq!(finding.severity, Severity::Warning);

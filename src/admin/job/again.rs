@@ -3,6 +3,7 @@
 //! A login reads the numbers that `register` has written. They are resolved again after a change of what they came from,
 //! such as a CDI file or `always_allowed`, and after an upgrade, from whose older build a record has none.
 
+use super::device_numbers::settings_of;
 use super::job_devices::{JobDevices, require_node_name};
 use super::register::check_and_lock;
 use crate::error::Error;
@@ -128,12 +129,10 @@ fn resolve_again(
 
 /// The configuration with what Slurm calls this node: by the option, or as when the job was registered.
 fn with_node_name(config: &Config, record: &Record, node: Option<&NodeName>) -> Config {
-    let before = record.resolved.as_ref();
-    let before = before.and_then(|list| list.node_name.clone());
-    let name = node.map(ToString::to_string).or(before);
     let mut config = config.clone();
-    if name.is_some() {
-        config.devices.node_name = name;
+    config.devices = settings_of(record, &config.devices);
+    if let Some(name) = node {
+        config.devices.node_name = Some(name.to_string());
     }
     config
 }

@@ -2,6 +2,7 @@
 
 mod again;
 pub(crate) mod cgroup_members;
+pub(crate) mod device_numbers;
 pub(crate) mod ending;
 pub(crate) mod enter;
 mod job_devices;

@@ -282,7 +282,8 @@ fn weight_that_no_disk_counts_is_noted() {
 
 #[test]
 fn broken_record_is_an_error() {
-    let record = r#"{"version":1,"id":"7","uid":5,"cgroup":"/job","cdi":[]}"#;
+    let record =
+        r#"{"version":1,"id":"7","uid":5,"cgroup":"/job","options":{"DevicePolicy":"auto"}}"#;
     let site = TestSite::new().file("run/job-adopt/jobs/5/7.json", record);
     site.assert_bad(&[]);
     let site = site.file("run/job-adopt/jobs/5/8.json", "{");
@@ -298,6 +299,33 @@ fn broken_record_is_an_error() {
     let new_site = TestSite::new();
     std::fs::remove_dir(new_site.scratch.path().join("run/job-adopt/jobs")).unwrap();
     new_site.assert_bad(&[]);
+}
+
+#[test]
+fn record_without_numbers_of_today_has_command() {
+    let record = r#"{"version":1,"id":"7","uid":5,"via":"slurm","cdi":[]}"#;
+    let path = "run/job-adopt/jobs/5/7.json";
+    let site = TestSite::new().file(path, record);
+    site.assert_bad(&["Error records 7.json"]);
+    site.assert_mentions("(JA09): job 7: its record has no device numbers");
+    site.assert_mentions("job-adopt register --conf ");
+    site.assert_mentions(" --again 7");
+
+    let resolved =
+        r#","resolved":{"boot_id":"b1","rules":["c:1:3:rw"],"drivers":{"c:1":["mem"]},"gpus":[]}}"#;
+    let strict = r#"{"version":1,"id":"7","uid":5,"via":"slurm","options":{"DevicePolicy":"strict","DeviceAllow":[["/dev/null","rw"]]}"#;
+    let site = TestSite::new()
+        .file(path, &format!("{strict}{resolved}"))
+        .file("proc/sys/kernel/random/boot_id", "b1\n")
+        .file("proc/devices", "Character devices:\n  1 mem\n")
+        .file("dev/null", "c 1:3");
+    site.assert_bad(&[]);
+    let site = site.file("dev/null", "c 1:5");
+    site.assert_bad(&["Warning records 7.json"]);
+    site.assert_mentions("its names mean c:1:5:rw in place of c:1:3:rw today");
+    let site = site.file("proc/sys/kernel/random/boot_id", "b2\n");
+    site.assert_bad(&["Error records 7.json"]);
+    site.assert_mentions("before the node's last boot");
 }
 
 #[test]

@@ -4,12 +4,14 @@ use super::Options;
 use super::modes::{NodeUser, RestrictedNodes};
 use super::nodes::{cell, driver_names, driver_warning, list_nodes, type_name};
 use super::probe::{Decision, Probe, ProbeSite};
-use crate::accounts::require_root;
+use crate::accounts::{require_root, with_login_rights};
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINE};
 use crate::explain::filters::{Filter, read_filters};
+use crate::job::device_numbers::{Difference, NumberState};
 use crate::job::running_jobs::{find_cgroup, query_schedulers};
 use crate::output::Output;
+use helper::devices::Resolver;
 use helper::jobs::records::{self, Record};
 use helper::node::{DeviceNode, Tree};
 use helper::printable;
@@ -18,6 +20,7 @@ use kernel::cgroup::{self, CgroupChain, Dir, Mount, MountInfo, v1};
 use kernel::trust::Trust;
 use protocol::{Access, CgroupPath, JobId, Placement};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// The operation that needs root.
 const READ_FILTERS: &str = "read device filters";
@@ -123,6 +126,49 @@ impl FilterReport {
             warnings,
             refuses_nothing,
         }
+    }
+
+    /// Adds a warning with the list of the job's record, and the one that its names come to today, if they differ; and if
+    /// the numbers of the record refuse logins. A job without a record of its own has neither.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if root cannot take the rights of a login.
+    pub(super) fn add_number_warning(
+        &mut self,
+        id: &JobId,
+        options: &Options,
+    ) -> Result<(), Error> {
+        let Ok(record) = find_record(id, options) else {
+            return Ok(());
+        };
+        let config = options.conf.read()?;
+        let state = with_login_rights(|| {
+            let mut resolver = Resolver::new(Tree::host(), config.devices.clone());
+            NumberState::read(&record, &config, &mut resolver)
+        })?;
+        match state {
+            NumberState::Current => {}
+            NumberState::Refused(cause) => {
+                self.warnings
+                    .push(format!("logins are refused (JA09): {cause}"));
+            }
+            NumberState::Unresolved(cause) => {
+                let cause = printable(&cause);
+                self.warnings.push(format!(
+                    "job {id} keeps its devices, but a name does not resolve today: {cause}"
+                ));
+            }
+            NumberState::Outdated(Difference { recorded, today }) => {
+                let join = |rules: BTreeSet<String>| Vec::from_iter(rules).join(" ");
+                self.warnings.push(format!(
+                    "job {id} has {}; its names come to {} today: run job-adopt register --again {id}",
+                    join(recorded),
+                    join(today)
+                ));
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn exit_code(&self) -> u8 {

@@ -84,7 +84,11 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         // A filter is shown even if its owner has no account any more.
         let owner = target.owner.and_then(|uid| NodeUser::find(uid).ok());
         let user = user.or(owner);
-        let report = attached::FilterReport::read(&target, &open_tree(options)?, user.as_ref())?;
+        let mut report =
+            attached::FilterReport::read(&target, &open_tree(options)?, user.as_ref())?;
+        if let Some(id) = &options.job {
+            report.add_number_warning(id, options)?;
+        }
         report.write(options.json, output)?;
         return Ok(report.exit_code());
     }
