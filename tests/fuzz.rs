@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use helper::Config;
+use helper::jobs::records::Record;
 use protocol::{Reply, Request, VERSION, Verdict};
+use serde_json::Value;
 
 /// Maximum number of files in a corpus. Every `make test-stress` runs all of them.
 const CORPUS_MAX: usize = 50;
@@ -155,6 +157,29 @@ fn corpora_have_accepted_inputs() {
         let dictionary = std::fs::read_to_string("fuzz/dictionaries/config").unwrap();
         assert!(
             dictionary.contains(&format!("\"{key}\"")),
+            "{key} is not in the dictionary"
+        );
+    }
+}
+
+/// A fuzzer that never meets a key finds no fault behind it.
+#[test]
+fn dictionary_of_records_has_keys_of_device_numbers() {
+    let dictionary = std::fs::read_to_string("fuzz/dictionaries/record").unwrap();
+    let bytes = std::fs::read("fuzz/corpus/record/resolved").unwrap();
+    let record = Record::parse(&bytes).unwrap();
+    assert_eq!(record.to_json().unwrap().as_bytes(), bytes);
+    let record: Value = serde_json::from_slice(&bytes).unwrap();
+    let numbers = &record["resolved"];
+    let objects = [&record, numbers, &numbers["gpus"][0]];
+    let keys: Vec<&String> = objects
+        .iter()
+        .flat_map(|object| object.as_object().unwrap().keys())
+        .collect();
+    assert_eq!(keys.len(), 6 + 5 + 4, "{keys:?}");
+    for key in keys {
+        assert!(
+            dictionary.contains(&format!("\"\\\"{key}\\\"")),
             "{key} is not in the dictionary"
         );
     }

@@ -1,7 +1,7 @@
 //! What `register` resolved the device names of a record to: a login reads these numbers, and no name.
 
 use super::error::RecordError;
-use super::strict_json::{ByName, require_value};
+use super::strict_json::{ByName, MapOnly, require_value};
 use crate::node::Device;
 use protocol::{Allowlist, DeviceRule, DeviceType, MAJOR_MAX, Variable, parse_decimal};
 use serde::{Deserialize, Serialize};
@@ -59,7 +59,7 @@ pub(super) struct WireList {
     node_name: Option<String>,
     rules: Vec<String>,
     drivers: ByName<Vec<String>>,
-    gpus: Vec<WireGpu>,
+    gpus: Vec<MapOnly<WireGpu>>,
 }
 
 /// The keys of [`NamedGpu`] in a record.
@@ -95,7 +95,7 @@ impl WireList {
                     .map(|(major, names)| (major.to_string(), names.clone()))
                     .collect(),
             ),
-            gpus: list.gpus.iter().map(WireGpu::new).collect(),
+            gpus: list.gpus.iter().map(WireGpu::new).map(MapOnly).collect(),
         }
     }
 
@@ -120,7 +120,7 @@ impl WireList {
             drivers.insert(major, names);
         }
         let mut gpus = Vec::new();
-        for gpu in self.gpus {
+        for MapOnly(gpu) in self.gpus {
             gpus.push(gpu.check().ok_or_else(invalid)?);
         }
         let texts = [&self.boot_id].into_iter().chain(&self.node_name);
@@ -203,4 +203,72 @@ impl fmt::Display for Major {
 /// Tells whether a text is not empty, has at most [`TEXT_BYTES_MAX`] bytes and no control character.
 fn is_short_text(text: &str) -> bool {
     (1..=TEXT_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Record;
+
+    /// Parses a record with this text in place of another one in its numbers.
+    fn parse_with(old: &str, new: &str) -> Result<Record, String> {
+        const GPUS: &str = r#"[{"device":"c:195:0:rw","node":"/dev/nvidia0","variable":"CUDA_VISIBLE_DEVICES","value":"GPU-edfee158-11c1-52b8-0517-92f30e7fac88"},{"device":"c:226:128:rw","node":"/dev/dri/renderD128"}]"#;
+        let numbers = format!(
+            r#"{{"boot_id":"b1","node_name":"n1","rules":["c:195:0:rw"],"drivers":{{"c:195":["nvidia","nvidiactl"]}},"gpus":{GPUS}}}"#
+        );
+        assert!(numbers.contains(old), "{old}");
+        let numbers = numbers.replace(old, new);
+        let text = format!(
+            r#"{{"version":1,"id":"1","uid":5,"cgroup":"/a","gpus":[0],"resolved":{numbers}}}"#
+        );
+        Record::parse(text.as_bytes()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn numbers_round_trip() {
+        let record = parse_with("b1", "b2").unwrap();
+        let list = record.resolved.as_ref().unwrap();
+        assert_eq!((list.boot_id.as_str(), list.rules.rules().len()), ("b2", 1));
+        let text = record.to_json().unwrap();
+        assert_eq!(Record::parse(text.as_bytes()), Ok(record));
+    }
+
+    /// Only `register` writes them: anything else is another program's.
+    #[test]
+    fn value_that_register_does_not_write_is_refused() {
+        let long = "x".repeat(256);
+        for (old, new) in [
+            (r#""boot_id":"b1""#, r#""boot_id":"""#),
+            (r#""boot_id":"b1""#, &format!(r#""boot_id":"{long}""#)),
+            (r#""boot_id":"b1","#, ""),
+            (r#""node_name":"n1""#, r#""node_name":null"#),
+            (r#""node_name":"n1""#, r#""node_name":"n\n1""#),
+            (r#""rules":["c:195:0:rw"]"#, r#""rules":["195:0"]"#),
+            (r#""rules":["c:195:0:rw"]"#, r#""rules":["a *:* rwm"]"#),
+            (r#""rules":["c:195:0:rw"],"#, ""),
+            ("c:195\":", "c:0195\":"),
+            ("c:195\":", "c:4096\":"),
+            ("c:195\":", "x:195\":"),
+            (r#"["nvidia","nvidiactl"]"#, "[]"),
+            (r#"["nvidia","nvidiactl"]"#, r#"[""]"#),
+            ("/dev/nvidia0", "dev/nvidia0"),
+            ("CUDA_VISIBLE_DEVICES", "LD_PRELOAD"),
+            ("GPU-edfee158", "GPU edfee158"),
+            (r#""variable":"CUDA_VISIBLE_DEVICES","#, ""),
+            (
+                r#""node":"/dev/dri/renderD128""#,
+                r#""node":"/dev/dri/renderD128","x":1"#,
+            ),
+            (r#""boot_id""#, r#""more":1,"boot_id""#),
+            (
+                r#"{"device":"c:226:128:rw","node":"/dev/dri/renderD128"}"#,
+                r#"["c:226:128:rw","/dev/dri/renderD128",null,null]"#,
+            ),
+            (
+                r#"{"device":"c:226:128:rw","node":"/dev/dri/renderD128"}"#,
+                r#"["c:226:128:rw","/dev/dri/renderD128","ROCR_VISIBLE_DEVICES","1"]"#,
+            ),
+        ] {
+            assert!(parse_with(old, new).is_err(), "{old} -> {new}");
+        }
+    }
 }
