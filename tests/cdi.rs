@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use helper::devices::cdi::{Edits, Format, Spec, SpecError};
+use naming::cdi::{Edits, Format, Spec, SpecError};
 
 fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/cdi"))

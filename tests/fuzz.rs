@@ -169,9 +169,9 @@ fn dictionary_of_records_has_keys_of_device_numbers() {
     let bytes = std::fs::read("fuzz/corpus/record/resolved").unwrap();
     let record = Record::parse(&bytes).unwrap();
     assert_eq!(record.to_json().unwrap().as_bytes(), bytes);
-    let record: Value = serde_json::from_slice(&bytes).unwrap();
-    let numbers = &record["resolved"];
-    let objects = [&record, numbers, &numbers["gpus"][0]];
+    let written: Value = serde_json::from_slice(&bytes).unwrap();
+    let numbers = &written["resolved"];
+    let objects = [&written, numbers, &numbers["gpus"][0]];
     let keys: Vec<&String> = objects
         .iter()
         .flat_map(|object| object.as_object().unwrap().keys())

@@ -55,6 +55,27 @@ fn each_artifact_links_the_crates_that_the_page_lists() {
     );
 }
 
+/// What a name of a device means is decided by `register`, once: whoever writes a specification reaches no login.
+#[test]
+fn login_links_no_names_of_devices() {
+    for (package, expected) in [
+        ("pam", "kernel module pam protocol schedulers"),
+        ("keeper", "keeper kernel protocol"),
+        ("helper", "helper kernel protocol schedulers"),
+    ] {
+        let linked = linked_crates(package);
+        let ours = linked.lines().filter(|line| line.contains("(/"));
+        let ours: BTreeSet<&str> = ours.filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(ours, expected.split(' ').collect(), "{package}");
+    }
+    assert!(linked_crates("admin").contains("\nnaming v"));
+    assert!(!third_party_crates("helper").contains("saphyr-parser"));
+    // The package of the programs depends on all rooms.
+    let program = fs::read_to_string(root().join("src/bin/helper.rs")).unwrap();
+    let other_rooms = ["admin::", "keeper::", "naming::"];
+    assert!(other_rooms.iter().all(|room| !program.contains(room)));
+}
+
 /// Only tests judge filters by it; the command asks the kernel.
 #[test]
 fn no_artifact_has_the_interpreter_of_filters() {

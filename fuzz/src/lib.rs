@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use helper::devices::cdi::Spec;
+use naming::cdi::Spec;
 use helper::node::Tree;
 use interpreter::Request;
 use kernel::trust::Trust;

@@ -4,6 +4,7 @@ use crate::accounts;
 use crate::error::Error;
 use helper::Config;
 use helper::devices::{DeviceRequest, Policy, Resolver, build_allowlist};
+use helper::node::ResolvedDevices;
 use protocol::{DeviceRule, parse_decimal};
 use std::collections::BTreeMap;
 
@@ -60,12 +61,16 @@ pub(crate) fn closed_slice_rules(config: &Config, resolver: &Resolver) -> Vec<De
     let request = DeviceRequest {
         policy: Policy::Closed,
         allow: &allow,
-        names: Vec::new(),
     };
     // The policy adds the devices that systemd's has. Without names, only the length of the list can fail.
-    build_allowlist(&request, &config.always_allowed, resolver)
-        .map(|resolved| resolved.list.rules().to_vec())
-        .unwrap_or_default()
+    build_allowlist(
+        &request,
+        ResolvedDevices::default(),
+        &config.always_allowed,
+        resolver,
+    )
+    .map(|resolved| resolved.list.rules().to_vec())
+    .unwrap_or_default()
 }
 
 /// Finds the accounts whose slices stay open, each with the first reason. Of a group these are its listed members, not

@@ -8,9 +8,8 @@
 //! | room | what it answers |
 //! |---|---|
 //! | `login` | what one login gets: the survey, the choice, the plan, the reply |
-//! | `registration` | which numbers the names of a record mean, for `register` |
 //! | `jobs` | which jobs a user has here: records and sources |
-//! | `devices` | which devices a name means: specifiers, CDI, GPUs, generic resources |
+//! | `devices` | which devices a name means: specifiers, generic resources |
 //! | `slurm_conf` | what Slurm's own configuration says |
 //! | `node` | what the node has: its files, device nodes, drivers, GPUs |
 //! | `callerid` | in which job an ssh client runs |
@@ -26,20 +25,19 @@ pub mod devices;
 pub mod jobs;
 mod login;
 pub mod node;
-mod registration;
 pub mod slurm_conf;
 pub mod stack;
 #[cfg(test)]
 #[path = "../testing.rs"]
 mod testing;
 mod text;
-mod trusted_dir;
+pub mod trusted_dir;
 
 pub use clock::{Clock, Deadline};
 pub use config::{Config, ConfigError, ConfigFault, JobEnvironment, KeyInForce, SlurmDevices};
 pub use login::{
-    Evidence, ExplainedReply, LoginRefusal, Node, RunningJobs, SourceHealth, answer,
-    contain_by_record, find_change, main, parse_choice, read_choice,
+    Evidence, ExplainedReply, LoginRefusal, Node, RunningJobs, SourceHealth, add_slurm_list,
+    answer, contain_by_record, find_change, list_nameable_gpus, main, note_numbers, parse_choice,
+    read_choice,
 };
-pub use registration::{Registration, RegistrationError, resolve_record};
 pub use text::printable;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// An entry of a trusted directory.
 #[derive(Debug)]
-pub(crate) enum TrustedEntry {
+pub enum TrustedEntry {
     /// A directory that is trusted itself.
     Dir(TrustedDir),
     /// A regular file.
@@ -26,7 +26,7 @@ pub(crate) enum TrustedEntry {
 ///
 /// [`Distrust::Open`] if the directory cannot be listed, [`Distrust::TooManyNames`] if it has more than
 /// `max` names.
-pub(crate) fn list_visible_names(dir: &TrustedDir, max: usize) -> Result<Vec<String>, TrustError> {
+pub fn list_visible_names(dir: &TrustedDir, max: usize) -> Result<Vec<String>, TrustError> {
     list_filtered(dir, max, |name| !name.starts_with('.'))
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn list_visible_names(dir: &TrustedDir, max: usize) -> Result<Vec<Str
 /// # Errors
 ///
 /// The errors of [`list_visible_names`].
-pub(crate) fn list_all_names(dir: &TrustedDir, max: usize) -> Result<Vec<String>, TrustError> {
+pub fn list_all_names(dir: &TrustedDir, max: usize) -> Result<Vec<String>, TrustError> {
     list_filtered(dir, max, |name| name != "." && name != "..")
 }
 
@@ -73,7 +73,7 @@ fn list_filtered(
 /// # Errors
 ///
 /// [`TrustError`] if the entry is missing, or is a directory that `Trust::dir` would not trust.
-pub(crate) fn read_entry(dir: &TrustedDir, name: &Path) -> Result<TrustedEntry, TrustError> {
+pub fn read_entry(dir: &TrustedDir, name: &Path) -> Result<TrustedEntry, TrustError> {
     let stat = fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)
         .map_err(|errno| TrustError::new(&dir.path().join(name), Distrust::Open(errno)))?;
     match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {

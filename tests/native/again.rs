@@ -325,11 +325,11 @@ fn record_that_does_not_fit_with_its_numbers_is_refused_before_the_stamp() {
         let majors: String = (0..1025).map(|major| format!("{major} same\n")).collect();
         node.write("/run/devices", &format!("Block devices:\n{majors}"));
         node.sh("mount --bind /run/devices /proc/devices").ok();
-        let (crowded, outcome) = node
+        let (crowded, refused) = node
             .job(ALICE, "77")
             .devices(&["block-same"])
             .try_register();
-        outcome
+        refused
             .exits(2)
             .says("register job 77: the job's devices resolve to more than 1024 entries");
         assert!(!node.exists(&crowded.record_path()));

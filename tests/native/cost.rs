@@ -294,13 +294,14 @@ fn login_reads_status_of_no_root_process_behind_those_of_enough_logins() {
 }
 
 /// Names of files that only a resolver of device names reads.
-const NAMES_OF_DEVICES: [&str; 7] = [
+const NAMES_OF_DEVICES: [&str; 8] = [
     "/cdi",
     "gres.conf",
     "slurm.conf",
     "/kfd",
     "/sys/bus/pci",
-    "/sys/class/drm",
+    "/sys/class/",
+    "/sys/dev",
     "/proc/driver/nvidia",
 ];
 
@@ -395,8 +396,8 @@ fn stale_specifications_cost_login_nothing_and_too_many_are_not_opened() {
         }
         let [beside, _] = trace_login(node, lines);
         assert_eq!(alone.helper.len(), beside.helper.len());
-        let trace = "strace -f -o /tmp/strace -e trace=openat,openat2,getdents64";
-        node.sh(&format!("{trace} job-adopt devices nvidia.com/gpu=1"))
+        let strace = "strace -f -o /tmp/strace -e trace=openat,openat2,getdents64";
+        node.sh(&format!("{strace} job-adopt devices nvidia.com/gpu=1"))
             .fails()
             .says("/run/cdi: holds 10000 specifications, more than 1024: remove those");
         let trace = node.read("/tmp/strace");

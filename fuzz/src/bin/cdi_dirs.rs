@@ -4,7 +4,7 @@
 //! At most 1024 bytes: `cdi_yaml` and `cdi_json` try the contents of a file.
 #![no_main]
 
-use helper::devices::cdi::{self, Catalog, Format, QualifiedName, Spec};
+use naming::cdi::{self, Catalog, Format, QualifiedName, Spec};
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
 

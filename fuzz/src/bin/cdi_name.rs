@@ -1,7 +1,7 @@
 //! Qualified names of CDI devices.
 #![no_main]
 
-use helper::devices::cdi::QualifiedName;
+use naming::cdi::QualifiedName;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

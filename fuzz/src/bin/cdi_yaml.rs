@@ -1,7 +1,7 @@
 //! Device specifications as YAML.
 #![no_main]
 
-use helper::devices::cdi::{Format, Spec};
+use naming::cdi::{Format, Spec};
 use job_adopt_fuzz::assert_fit;
 use libfuzzer_sys::fuzz_target;
 

@@ -5,7 +5,8 @@
 
 use std::path::Path;
 
-use helper::devices::{DeviceName, directory};
+use helper::devices::DeviceName;
+use naming::directory;
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
 

@@ -1,7 +1,7 @@
 //! Names of GPUs.
 #![no_main]
 
-use helper::devices::GpuName;
+use naming::GpuName;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

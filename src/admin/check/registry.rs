@@ -9,12 +9,12 @@ use crate::accounts::{RightsError, UserNames};
 use crate::job::device_numbers::NumberState;
 use crate::job::running_jobs::{Known, query_scheduler, query_schedulers};
 use helper::Config;
-use helper::devices::Resolver;
 use helper::jobs::Job;
 use helper::jobs::records::{LoginTarget, ReadError, Record};
 use kernel::OperationError;
 use kernel::cgroup::{Mount, Stamp, ignore_gone};
 use kernel::trust::{Distrust, TrustError};
+use naming::NameResolver;
 use nix::errno::Errno;
 use protocol::{JobId, Request, SourceName};
 use std::path::{Path, PathBuf};
@@ -442,7 +442,7 @@ fn find_number_faults(
     names: &mut UserNames,
 ) -> Result<Vec<NumberFault>, RightsError> {
     let read = || {
-        let mut resolver = Resolver::new(site.tree(), site.config.devices.clone());
+        let mut resolver = NameResolver::new(site.tree(), site.config.devices.clone());
         let mut states = Vec::new();
         for record in records
             .iter()

@@ -1,8 +1,9 @@
 //! The numbers of a record's devices beside what its names come to today.
 
-use helper::devices::{DeviceSettings, Resolver};
+use helper::devices::DeviceSettings;
 use helper::jobs::records::{Record, RecordDevices, ResolvedList};
-use helper::{Config, contain_by_record, resolve_record};
+use helper::{Config, contain_by_record};
+use naming::{NameResolver, resolve_record};
 use protocol::Allowlist;
 use std::collections::BTreeSet;
 
@@ -30,17 +31,17 @@ pub(crate) struct Difference {
 
 impl NumberState {
     /// Compares the numbers of a record with what a resolver finds. The caller has a login's rights.
-    pub(crate) fn read(record: &Record, config: &Config, resolver: &mut Resolver) -> Self {
+    pub(crate) fn read(record: &Record, config: &Config, resolver: &mut NameResolver) -> Self {
         if record.devices() == RecordDevices::Uncontained {
             return Self::Current;
         }
-        if let Err(refusal) = contain_by_record(record, &resolver.tree) {
+        if let Err(refusal) = contain_by_record(record, &resolver.specifiers.tree) {
             return Self::Refused(refusal.cause);
         }
         let Some(list) = &record.resolved else {
             return Self::Current;
         };
-        resolver.settings = settings_of(record, &config.devices);
+        resolver.specifiers.settings = settings_of(record, &config.devices);
         match resolve_record(record, config, resolver) {
             Err(error) => Self::Unresolved(error.to_string()),
             Ok(registration) => match registration.list {
@@ -126,10 +127,10 @@ mod tests {
         scratch.file("etc/cdi/site.json", &spec);
     }
 
-    fn resolver(scratch: &Scratch) -> Resolver {
+    fn resolver(scratch: &Scratch) -> NameResolver {
         let trust = Trust::below(scratch.path(), Uid::effective().as_raw());
         let tree = Tree::with_root(scratch.path(), trust);
-        Resolver::new(tree, DeviceSettings::default())
+        NameResolver::new(tree, DeviceSettings::default())
     }
 
     fn record(scratch: &Scratch, keys: &str) -> Record {
@@ -168,15 +169,15 @@ mod tests {
         }
         let both = r#"{"path":"/dev/nvidia1"},{"path":"/dev/nvidia2"}"#;
         specify(&scratch, both);
-        let record = self::record(&scratch, r#""cdi":["site.org/gpu=mine"]"#);
+        let of_both = self::record(&scratch, r#""cdi":["site.org/gpu=mine"]"#);
         specify(&scratch, one);
-        let NumberState::Outdated(difference) = state(&scratch, &record) else {
-            panic!("{:?}", state(&scratch, &record));
+        let NumberState::Outdated(difference) = state(&scratch, &of_both) else {
+            panic!("{:?}", state(&scratch, &of_both));
         };
         let expected = "its names do not mean c:195:2:rw any more";
         assert_eq!(difference.describe(), expected);
         scratch.file("etc/cdi/site.json", "{");
-        let unresolved = state(&scratch, &record);
+        let unresolved = state(&scratch, &of_both);
         assert!(
             matches!(unresolved, NumberState::Unresolved(_)),
             "{unresolved:?}"

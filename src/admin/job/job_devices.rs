@@ -4,12 +4,12 @@ use crate::accounts;
 use crate::error::Error;
 use crate::explain::devices::modes::{NodeUser, container_warnings};
 use crate::output::{Output, log_all};
-use helper::devices::{AllowlistError, Resolver};
+use helper::Config;
 use helper::jobs::records::{LoginTarget, Record, Registry, Via};
 use helper::node::{ContainerParts, Tree};
 use helper::printable;
-use helper::{Config, Registration, RegistrationError, resolve_record};
 use kernel::log::{Line, Severity};
+use naming::{AllowlistError, NameResolver, Registration, RegistrationError, resolve_record};
 use protocol::{Containment, JobId};
 
 /// Maximum log lines of one registration about entries that were left out, and of warnings.
@@ -40,7 +40,7 @@ impl JobDevices {
     ) -> Result<Self, Error> {
         // Logins cannot use files that only root can read.
         let resolved = accounts::with_login_rights(|| {
-            let resolver = Resolver::new(Tree::host(), config.devices.clone());
+            let resolver = NameResolver::new(Tree::host(), config.devices.clone());
             resolve_record(record, config, &resolver)
         })?;
         let Registration {
@@ -177,7 +177,7 @@ fn refuse_devices(job: &JobId, error: &RegistrationError) -> Error {
         RegistrationError::Unspecified => Error::Input(format!(
             "{text}; give --device, or --policy closed, or, to leave the job unconfined, --policy auto"
         )),
-        RegistrationError::Devices(AllowlistError::TooManyEntries) => Error::Input(text),
+        RegistrationError::Devices(AllowlistError::TooManyEntries(_)) => Error::Input(text),
         RegistrationError::Devices(AllowlistError::UnresolvedName(_))
         | RegistrationError::LateDevices(_)
         | RegistrationError::Node(_) => Error::Failed(text),

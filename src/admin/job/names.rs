@@ -3,9 +3,10 @@
 
 use crate::options::parse_value;
 use clap::Args;
-use helper::devices::cdi::QualifiedName;
-use helper::devices::{GpuName, Specifier};
+use helper::devices::Specifier;
 use helper::jobs::FluxId;
+use naming::GpuName;
+use naming::cdi::QualifiedName;
 use protocol::{self, JobId, parse_decimal};
 use std::fmt::Display;
 use std::str::FromStr;

@@ -1,6 +1,6 @@
 //! A job's allowlist, made of the devices that it requests under its policy.
 
-use crate::devices::{DeviceName, Resolver, Specifier, UnresolvedName};
+use crate::devices::{Resolver, Specifier};
 use crate::node::{ContainerParts, ResolvedDevices, nvidia};
 use protocol::{ALLOWLIST_ENTRIES_MAX, Access, Allowlist, DeviceRule, DeviceType, string_enum};
 use serde::{Deserialize, Serialize};
@@ -40,8 +40,6 @@ pub struct DeviceRequest<'a> {
     pub policy: Policy,
     /// Specifiers and accesses, in the form of `DeviceAllow`.
     pub allow: &'a [(String, String)],
-    /// Devices by other names. Each of them must resolve.
-    pub names: Vec<DeviceName>,
 }
 
 /// A job's allowlist, with what was left out of it.
@@ -59,29 +57,24 @@ pub struct JobAllowlist {
     pub container: ContainerParts,
 }
 
-/// Why a job has no allowlist.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum AllowlistError {
-    /// A name that must resolve does not.
-    #[error("{0}")]
-    UnresolvedName(UnresolvedName),
-    /// The list is too long. A part of it would be a list that no one wrote, so there is none.
-    #[error("the job's devices resolve to more than {ALLOWLIST_ENTRIES_MAX} entries")]
-    TooManyEntries,
-}
+/// The error of a list that is too long. A part of it would be a list that no one wrote, so there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the job's devices resolve to more than {ALLOWLIST_ENTRIES_MAX} entries")]
+pub struct TooManyEntries;
 
-/// Builds the allowlist of a job: the pseudo-devices first, then the job's own devices, then those
-/// that the `site` gives every job; under [`Policy::Strict`] the job's own devices alone. A specifier that
-/// does not resolve is dropped, with its reason; a name of the request must resolve.
+/// Builds the allowlist of a job: the pseudo-devices first, then the job's own devices, with those that it has by other
+/// names (`named`) last, then those that the `site` gives every job; under [`Policy::Strict`] the job's own devices alone. A
+/// specifier that does not resolve is dropped, with its reason.
 ///
 /// # Errors
 ///
-/// A name of the request does not resolve, or the list has more than [`ALLOWLIST_ENTRIES_MAX`] entries.
+/// [`TooManyEntries`] for more than [`ALLOWLIST_ENTRIES_MAX`] entries.
 pub fn build_allowlist(
     request: &DeviceRequest<'_>,
+    named: ResolvedDevices,
     site: &[Specifier],
     resolver: &Resolver,
-) -> Result<JobAllowlist, AllowlistError> {
+) -> Result<JobAllowlist, TooManyEntries> {
     let mut allowlist = JobAllowlist::default();
     if request.policy != Policy::Strict {
         for (spec, access) in BASELINE {
@@ -91,13 +84,12 @@ pub fn build_allowlist(
         // Its rule is valid, so that only the length of the list can fail.
         let rule = DeviceRule::from_numbers(DeviceType::Char, 136, None, Access::RW);
         let result = rule.and_then(|rule| allowlist.list.push(rule));
-        result.map_err(|_| AllowlistError::TooManyEntries)?;
+        result.map_err(|_| TooManyEntries)?;
     }
     for (spec, access) in request.allow {
         allowlist.add_spec_text(spec, access, resolver)?;
     }
-    let resolved = resolver.resolve_names(&request.names);
-    allowlist.add_devices(resolved.map_err(AllowlistError::UnresolvedName)?)?;
+    allowlist.add_devices(named)?;
     if request.policy != Policy::Strict {
         for specifier in site {
             allowlist.add_specifier(specifier, resolver)?;
@@ -114,13 +106,13 @@ impl JobAllowlist {
     ///
     /// # Errors
     ///
-    /// [`AllowlistError::TooManyEntries`].
+    /// [`TooManyEntries`].
     fn add_spec_text(
         &mut self,
         spec: &str,
         access: &str,
         resolver: &Resolver,
-    ) -> Result<(), AllowlistError> {
+    ) -> Result<(), TooManyEntries> {
         match Specifier::new(spec, access) {
             Ok(specifier) => self.add_specifier(&specifier, resolver),
             Err(error) => {
@@ -134,12 +126,12 @@ impl JobAllowlist {
     ///
     /// # Errors
     ///
-    /// [`AllowlistError::TooManyEntries`].
+    /// [`TooManyEntries`].
     fn add_specifier(
         &mut self,
         specifier: &Specifier,
         resolver: &Resolver,
-    ) -> Result<(), AllowlistError> {
+    ) -> Result<(), TooManyEntries> {
         match resolver.resolve_specifier(specifier) {
             Ok(resolved) => self.add_devices(resolved),
             Err(error) => {
@@ -163,12 +155,10 @@ impl JobAllowlist {
     ///
     /// # Errors
     ///
-    /// [`AllowlistError::TooManyEntries`]; some of the devices are in the list then.
-    fn add_devices(&mut self, resolved: ResolvedDevices) -> Result<(), AllowlistError> {
+    /// [`TooManyEntries`]; some of the devices are in the list then.
+    fn add_devices(&mut self, resolved: ResolvedDevices) -> Result<(), TooManyEntries> {
         for device in resolved.devices {
-            self.list
-                .push(device.rule)
-                .map_err(|_| AllowlistError::TooManyEntries)?;
+            self.list.push(device.rule).map_err(|_| TooManyEntries)?;
         }
         self.warnings.extend(resolved.warnings);
         self.late.extend(resolved.late);
@@ -225,9 +215,8 @@ mod tests {
         let request = DeviceRequest {
             policy,
             allow: &entries,
-            names: Vec::new(),
         };
-        build_allowlist(&request, &site, &resolver(node)).unwrap()
+        build_allowlist(&request, ResolvedDevices::default(), &site, &resolver(node)).unwrap()
     }
 
     fn resolver(node: &Scratch) -> Resolver {
@@ -316,11 +305,15 @@ mod tests {
         let request = DeviceRequest {
             policy: Policy::Strict,
             allow: &entries,
-            names: Vec::new(),
         };
         assert_eq!(
-            build_allowlist(&request, &[], &resolver(&scratch)),
-            Err(AllowlistError::TooManyEntries)
+            build_allowlist(
+                &request,
+                ResolvedDevices::default(),
+                &[],
+                &resolver(&scratch)
+            ),
+            Err(TooManyEntries)
         );
     }
 

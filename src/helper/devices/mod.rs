@@ -1,27 +1,19 @@
-//! How devices are named, and which devices of the node a name means.
+//! Which devices of the node a path or a class means, and what Slurm's own files give to jobs.
 //!
-//! `DeviceAllow` and the configuration contain [`Specifier`]s, the other keys of a record
-//! [`DeviceName`]s. A [`Resolver`] turns both into devices by the files of a node, and
-//! [`build_allowlist`] combines a job's devices under its [`Policy`]. Each folder implements one way
-//! of naming devices and ends in a function from a name to [`crate::node::ResolvedDevices`].
+//! `DeviceAllow` and the configuration contain [`Specifier`]s. A [`Resolver`] turns these into devices by the files of a
+//! node, and [`build_allowlist`] combines a job's devices under its [`Policy`]. The other keys of a record contain
+//! [`DeviceName`]s, which no login resolves: that is done by the crate `naming`.
 
 mod allowlist;
-pub mod cdi;
-pub mod directory;
-mod gpu_name;
 pub mod gres;
 mod name;
 mod resolver;
 mod settings;
 mod specifier;
 
-pub use allowlist::{AllowlistError, DeviceRequest, JobAllowlist, Policy, build_allowlist};
-pub use gpu_name::{GpuName, GpuNameError};
+pub use allowlist::{DeviceRequest, JobAllowlist, Policy, TooManyEntries, build_allowlist};
 pub use gres::{HostList, HostListError, ListSyntax};
-pub use name::{DeviceName, UnresolvedName};
+pub use name::DeviceName;
 pub use resolver::Resolver;
 pub use settings::DeviceSettings;
 pub use specifier::{Glob, Specifier, SpecifierError, is_site_name};
-
-#[cfg(test)]
-mod tests;

@@ -1,6 +1,5 @@
 //! The names of devices that the keys of a record contain beside specifiers. Each of them must resolve.
 
-use crate::node::DeviceError;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -38,20 +37,5 @@ impl fmt::Display for DeviceName {
             Self::Gres { name, index } => write!(f, "{name}:{index}"),
             Self::Dir(path) => write!(f, "{}", path.display()),
         }
-    }
-}
-
-/// A name that must resolve and does not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnresolvedName {
-    /// The refused name: the one that the job gave or, if that is a directory, that of the entry in it.
-    pub name: String,
-    /// The reason.
-    pub why: DeviceError,
-}
-
-impl fmt::Display for UnresolvedName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.name, self.why)
     }
 }

@@ -1,12 +1,13 @@
 //! The device containment of a job by its record, and what all sources share to work one out.
 
+use super::device_numbers::find_change;
 use super::evidence::Evidence;
 use super::refusal::{LoginRefusal, refusal};
 use crate::config::Config;
 use crate::devices::{JobAllowlist, Resolver};
 use crate::jobs::Job;
 use crate::jobs::records::{Record, RecordDevices, ResolvedList};
-use crate::node::{FileError, Tree};
+use crate::node::Tree;
 use protocol::{Containment, JobId, Reason, Refusal};
 use std::fmt;
 
@@ -96,38 +97,9 @@ fn require_list<'a>(record: &'a Record, tree: &Tree) -> Result<&'a ResolvedList,
     }
 }
 
-/// Finds why numbers that `register` wrote may mean other devices now: another boot of the node, or another driver of a
-/// major. `None` if they hold.
-///
-/// # Errors
-///
-/// [`FileError`] if the node's boot or its drivers cannot be read.
-pub fn find_change(list: &ResolvedList, tree: &Tree) -> Result<Option<String>, FileError> {
-    if tree.read_boot_id()? != list.boot_id {
-        let change = "its devices were resolved before the node's last boot";
-        return Ok(Some(change.to_owned()));
-    }
-    for (major, names) in &list.drivers {
-        let drivers = tree.read_drivers()?;
-        let now: Vec<&str> = drivers.names_of(major.kind, major.number).collect();
-        if now != *names {
-            let now = if now.is_empty() {
-                "no driver's".to_owned()
-            } else {
-                format!("that of {}", now.join(", "))
-            };
-            return Ok(Some(format!(
-                "its device major {major} was that of {} and is {now} now",
-                names.join(", ")
-            )));
-        }
-    }
-    Ok(None)
-}
-
 /// Adds the devices in Slurm's own list to those of a Slurm job, if the admin has said so: Slurm has not read that list
 /// since 22.05, so a forgotten one must open nothing. No entry of it refuses a login.
-pub(crate) fn add_slurm_list(allowlist: &mut JobAllowlist, config: &Config, resolver: &Resolver) {
+pub fn add_slurm_list(allowlist: &mut JobAllowlist, config: &Config, resolver: &Resolver) {
     if !config.slurm_allowed_devices {
         return;
     }

@@ -165,7 +165,7 @@ pub(super) fn login_variables(
 /// # Errors
 ///
 /// The GPUs of the node cannot be listed.
-pub(crate) fn list_nameable_gpus(tree: &Tree) -> Result<Vec<NamedGpu>, DeviceError> {
+pub fn list_nameable_gpus(tree: &Tree) -> Result<Vec<NamedGpu>, DeviceError> {
     let has_instances = nvidia::has_instances(tree)?;
     let mut named = Vec::new();
     for gpu in topology::list_gpus(tree)? {

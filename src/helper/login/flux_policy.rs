@@ -3,7 +3,8 @@
 use super::containment::{JobContainment, Planner, refuse_configuration};
 use super::refusal::LoginRefusal;
 use super::unit_policy::UnitPolicy;
-use crate::devices::{AllowlistError, DeviceRequest, Glob, JobAllowlist, Policy, build_allowlist};
+use crate::devices::{DeviceRequest, Glob, JobAllowlist, Policy, TooManyEntries, build_allowlist};
+use crate::node::ResolvedDevices;
 use protocol::{Access, Allowlist, Containment, DeviceRule, InvalidText, Placement};
 
 impl Planner<'_> {
@@ -29,8 +30,8 @@ impl Planner<'_> {
         let by_unit = self.contain_by_unit(unit)?;
         let containment = match (by_record.containment, by_unit.containment) {
             (Containment::Enforce(one), Containment::Enforce(other)) => {
-                let both = intersect(&one, &other)
-                    .map_err(|_| self.refuse_devices(AllowlistError::TooManyEntries))?;
+                let both =
+                    intersect(&one, &other).map_err(|_| self.refuse_devices(TooManyEntries))?;
                 Containment::Enforce(both)
             }
             (Containment::Enforce(list), _) | (_, Containment::Enforce(list)) => {
@@ -71,10 +72,14 @@ impl Planner<'_> {
         let request = DeviceRequest {
             policy,
             allow: &literal,
-            names: Vec::new(),
         };
-        let allowlist = build_allowlist(&request, &self.config.always_allowed, self.resolver)
-            .map_err(|error| self.refuse_devices(error))?;
+        let allowlist = build_allowlist(
+            &request,
+            ResolvedDevices::default(),
+            &self.config.always_allowed,
+            self.resolver,
+        )
+        .map_err(|error| self.refuse_devices(error))?;
         let JobAllowlist {
             list,
             mut dropped,

@@ -4,7 +4,8 @@ use super::containment::{JobContainment, Planner, add_slurm_list};
 use super::refusal::LoginRefusal;
 use crate::config::SlurmDevices;
 use crate::devices::gres::{Dialect, Inventory};
-use crate::devices::{AllowlistError, DeviceRequest, Policy, build_allowlist};
+use crate::devices::{DeviceRequest, Policy, TooManyEntries, build_allowlist};
+use crate::node::ResolvedDevices;
 use crate::slurm_conf::read_constrain_devices;
 use protocol::Probe;
 
@@ -98,17 +99,21 @@ impl Planner<'_> {
         let request = DeviceRequest {
             policy: Policy::Closed,
             allow: &[],
-            names: Vec::new(),
         };
-        let mut allowlist = build_allowlist(&request, &self.config.always_allowed, self.resolver)
-            .map_err(|error| self.refuse_devices(error))?;
+        let mut allowlist = build_allowlist(
+            &request,
+            ResolvedDevices::default(),
+            &self.config.always_allowed,
+            self.resolver,
+        )
+        .map_err(|error| self.refuse_devices(error))?;
         let gres = inventory
             .devices(&self.resolver.tree)
             .map_err(|error| self.refuse_devices(error))?;
         allowlist.warnings.extend(gres.warnings);
         for device in gres.devices {
             if allowlist.list.push(device.rule).is_err() {
-                return Err(self.refuse_devices(AllowlistError::TooManyEntries));
+                return Err(self.refuse_devices(TooManyEntries));
             }
         }
         add_slurm_list(&mut allowlist, self.config, self.resolver);

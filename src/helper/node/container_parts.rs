@@ -88,7 +88,7 @@ impl ContainerParts {
 }
 
 /// Joins the first items, at most `max`, and counts the others.
-pub(crate) fn list_first(max: usize, items: &[impl ToString]) -> String {
+pub fn list_first(max: usize, items: &[impl ToString]) -> String {
     let shown: Vec<String> = items.iter().take(max).map(ToString::to_string).collect();
     match items.len().saturating_sub(max) {
         0 => shown.join(", "),

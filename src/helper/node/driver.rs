@@ -89,7 +89,7 @@ fn promised_driver(path: &str) -> Option<&'static str> {
 }
 
 /// Describes why there is no node at a path, and names the driver if it is not loaded.
-pub(crate) fn explain_absence(tree: &Tree, path: &str, why: NodeError) -> String {
+pub fn explain_absence(tree: &Tree, path: &str, why: NodeError) -> String {
     match promised_driver(path) {
         Some(driver) if why.is_absent() && !has_loaded_driver(tree, path) => {
             format!("{why}; the driver {driver} is not loaded")

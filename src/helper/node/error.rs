@@ -12,7 +12,7 @@ pub struct DeviceError {
 
 impl DeviceError {
     /// Describes a fault that has no file, directory or device node of its own.
-    pub(crate) fn new(text: impl fmt::Display) -> Self {
+    pub fn new(text: impl fmt::Display) -> Self {
         Self {
             text: text.to_string(),
             absent: false,
@@ -20,12 +20,12 @@ impl DeviceError {
     }
 
     /// Reports the fault of a file, a directory or a device node.
-    pub(crate) fn at(object: impl fmt::Display, fault: impl fmt::Display) -> Self {
+    pub fn at(object: impl fmt::Display, fault: impl fmt::Display) -> Self {
         Self::new(format_args!("{object}: {fault}"))
     }
 
     /// Reports that no such device node exists.
-    pub(crate) fn absent(text: impl fmt::Display) -> Self {
+    pub fn absent(text: impl fmt::Display) -> Self {
         Self {
             absent: true,
             ..Self::new(text)

@@ -17,7 +17,7 @@ pub mod topology;
 mod tree;
 
 pub use container_parts::ContainerParts;
-pub(crate) use container_parts::list_first;
+pub use container_parts::list_first;
 pub use device::{Device, ResolvedDevices};
 pub use device_node::{DeviceNode, NodeError};
 pub use error::DeviceError;

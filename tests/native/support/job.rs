@@ -5,11 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use helper::devices::Resolver;
+use helper::Config;
 use helper::jobs::records::Record;
 use helper::node::Tree;
-use helper::{Config, resolve_record};
 use kernel::trust::Trust;
+use naming::{NameResolver, resolve_record};
 use serde_json::{Value, json};
 
 use super::{Cgroup, Node, Outcome, User, eventually};
@@ -60,7 +60,7 @@ impl Node {
         let resolved = self.look_as_login(|| {
             let conf = Path::new("/etc/security/job_adopt.conf");
             let config = Config::read(conf, &Trust::root()).unwrap_or_default();
-            let resolver = Resolver::new(Tree::host(), config.devices.clone());
+            let resolver = NameResolver::new(Tree::host(), config.devices.clone());
             resolve_record(&record, &config, &resolver)
         });
         match resolved {

@@ -305,11 +305,11 @@ fn broken_record_is_an_error() {
 fn record_without_numbers_of_today_has_command() {
     let record = r#"{"version":1,"id":"7","uid":5,"via":"slurm","cdi":[]}"#;
     let path = "run/job-adopt/jobs/5/7.json";
-    let site = TestSite::new().file(path, record);
-    site.assert_bad(&["Error records 7.json"]);
-    site.assert_mentions("(JA09): job 7: its record has no device numbers");
-    site.assert_mentions("job-adopt register --conf ");
-    site.assert_mentions(" --again 7");
+    let old_site = TestSite::new().file(path, record);
+    old_site.assert_bad(&["Error records 7.json"]);
+    old_site.assert_mentions("(JA09): job 7: its record has no device numbers");
+    old_site.assert_mentions("job-adopt register --conf ");
+    old_site.assert_mentions(" --again 7");
 
     let resolved =
         r#","resolved":{"boot_id":"b1","rules":["c:1:3:rw"],"drivers":{"c:1":["mem"]},"gpus":[]}}"#;

@@ -11,13 +11,13 @@ use crate::explain::filters::{Filter, read_filters};
 use crate::job::device_numbers::{Difference, NumberState};
 use crate::job::running_jobs::{find_cgroup, query_schedulers};
 use crate::output::Output;
-use helper::devices::Resolver;
 use helper::jobs::records::{self, Record};
 use helper::node::{DeviceNode, Tree};
 use helper::printable;
 use kernel::OperationError;
 use kernel::cgroup::{self, CgroupChain, Dir, Mount, MountInfo, v1};
 use kernel::trust::Trust;
+use naming::NameResolver;
 use protocol::{Access, CgroupPath, JobId, Placement};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -144,7 +144,7 @@ impl FilterReport {
         };
         let config = options.conf.read()?;
         let state = with_login_rights(|| {
-            let mut resolver = Resolver::new(Tree::host(), config.devices.clone());
+            let mut resolver = NameResolver::new(Tree::host(), config.devices.clone());
             NumberState::read(&record, &config, &mut resolver)
         })?;
         match state {

@@ -14,10 +14,10 @@ use crate::job::names::{self, DeviceOptions};
 use crate::options::{Conf, parse_value};
 use crate::output::Output;
 use clap::{ArgGroup, Args};
-use helper::devices::Resolver;
 use helper::node::Tree;
 use kernel::trust::Trust;
 use modes::NodeUser;
+use naming::NameResolver;
 use nix::unistd::Uid;
 use protocol::{CgroupPath, JobId};
 use std::path::{Path, PathBuf};
@@ -108,7 +108,7 @@ fn resolve_names(
     options: &Options,
     user: Option<&NodeUser>,
 ) -> Result<resolved::NameReport, Error> {
-    let resolver = Resolver::new(open_tree(options)?, options.conf.read()?.devices);
+    let resolver = NameResolver::new(open_tree(options)?, options.conf.read()?.devices);
     let names = requested::requested_names(options);
     let resolve = || resolved::NameReport::resolve(&names, &resolver, user);
     match options.root {

@@ -6,9 +6,10 @@ use super::requested::{NameKind, RequestedName};
 use crate::error::Error;
 use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
 use crate::output::Output;
-use helper::devices::{DeviceName, Resolver};
+use helper::devices::DeviceName;
 use helper::node::{ContainerParts, Device, ResolvedDevices};
 use helper::printable;
+use naming::NameResolver;
 use serde::Serialize;
 
 /// One device that a name stands for.
@@ -48,7 +49,7 @@ impl NameReport {
     /// user, or for everyone.
     pub(super) fn resolve(
         names: &[RequestedName],
-        resolver: &Resolver,
+        resolver: &NameResolver,
         user: Option<&NodeUser>,
     ) -> Self {
         let mut report = Self {
@@ -66,12 +67,14 @@ impl NameReport {
                     report.add(&specifier, resolved, resolver);
                 }
                 Err(why) => {
-                    let why = printable(&resolver.tree.strip_root(&why));
+                    let why = printable(&resolver.specifiers.tree.strip_root(&why));
                     report.refused.push(UnresolvedName { specifier, why });
                 }
             }
         }
-        report.warnings.extend(driver_warning(&resolver.tree));
+        report
+            .warnings
+            .extend(driver_warning(&resolver.specifiers.tree));
         report
     }
 
@@ -94,10 +97,10 @@ impl NameReport {
         &mut self,
         specifier: &str,
         container: &ContainerParts,
-        resolver: &Resolver,
+        resolver: &NameResolver,
         user: Option<&NodeUser>,
     ) {
-        let missing = container.missing_files(&resolver.tree);
+        let missing = container.missing_files(&resolver.specifiers.tree);
         for warning in container_warnings(container, user, &missing) {
             self.warnings
                 .push(format!("{specifier}: {}", printable(&warning)));
@@ -106,7 +109,7 @@ impl NameReport {
 
     /// Adds what a specifier resolved to: its devices, and its warnings under its name, with the paths that they
     /// have on the node, not below `--root`. A specifier without devices is listed as empty.
-    fn add(&mut self, specifier: &str, resolved: ResolvedDevices, resolver: &Resolver) {
+    fn add(&mut self, specifier: &str, resolved: ResolvedDevices, resolver: &NameResolver) {
         if resolved.devices.is_empty() {
             self.empty.push(specifier.to_owned());
         }
@@ -118,10 +121,10 @@ impl NameReport {
                 major: rule.major(),
                 minor: rule.minor(),
                 access: rule.access().to_string(),
-                driver: driver_names(&resolver.tree, rule.kind(), rule.major()),
+                driver: driver_names(&resolver.specifiers.tree, rule.kind(), rule.major()),
             });
         }
-        let on_node = |warning: String| printable(&resolver.tree.strip_root(&warning));
+        let on_node = |warning: String| printable(&resolver.specifiers.tree.strip_root(&warning));
         let with_name = |warning: String| format!("{specifier}: {}", on_node(warning));
         self.warnings
             .extend(resolved.warnings.into_iter().map(with_name));
@@ -174,21 +177,26 @@ impl NameReport {
 /// Finds the nodes among these devices that the user cannot open; without a user, those that not everyone can.
 fn find_restricted(
     devices: &[Device],
-    resolver: &Resolver,
+    resolver: &NameResolver,
     user: Option<&NodeUser>,
 ) -> RestrictedNodes {
     let mut restricted = RestrictedNodes::new(user);
     for device in devices {
-        restricted.add_if_restricted(&resolver.tree, &device.node, device.rule.access());
+        restricted.add_if_restricted(
+            &resolver.specifiers.tree,
+            &device.node,
+            device.rule.access(),
+        );
     }
     restricted
 }
 
 /// Resolves a name into its devices. The error is the reason, which names an entry of a directory if that is
 /// what was refused.
-fn resolve_name(name: &RequestedName, resolver: &Resolver) -> Result<ResolvedDevices, String> {
+fn resolve_name(name: &RequestedName, resolver: &NameResolver) -> Result<ResolvedDevices, String> {
     match &name.kind {
         NameKind::Specifier(specifier) => resolver
+            .specifiers
             .resolve_specifier(specifier)
             .map_err(|error| error.to_string()),
         NameKind::Named(requested) => {
@@ -245,8 +253,11 @@ mod tests {
 
     fn report(scratch: &Scratch, names: &[RequestedName]) -> (u8, String, String) {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let report =
-            NameReport::resolve(names, &Resolver::new(tree, DeviceSettings::default()), None);
+        let report = NameReport::resolve(
+            names,
+            &NameResolver::new(tree, DeviceSettings::default()),
+            None,
+        );
         crate::explain::devices::tests::assert_documented(&report);
         let write = |json| {
             let mut out = Vec::new();
@@ -348,7 +359,7 @@ mod tests {
             DeviceName::Cdi("amd.com/gpu=0".into()),
         )];
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let resolver = Resolver::new(tree, DeviceSettings::default());
+        let resolver = NameResolver::new(tree, DeviceSettings::default());
         // uid 1 is daemon, whose group is 1, on every node.
         let user = NodeUser::find(1).unwrap();
         let report = NameReport::resolve(&names, &resolver, Some(&user));

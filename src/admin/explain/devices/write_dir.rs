@@ -11,11 +11,12 @@ use super::requested::{NameKind, requested_names};
 use crate::accounts::{require_root, with_login_rights};
 use crate::error::Error;
 use crate::exit_status::EXIT_FINE;
-use helper::devices::{DeviceName, Resolver};
+use helper::devices::DeviceName;
 use helper::jobs::records::RecordDevices;
 use helper::node::Tree;
 use helper::printable;
 use kernel::trust::Trust;
+use naming::NameResolver;
 
 const WRITE: &str = "write a directory of devices";
 
@@ -24,16 +25,17 @@ const WRITE: &str = "write a directory of devices";
 pub(super) fn execute(options: &Options, dir: &Path) -> Result<u8, Error> {
     require_root(WRITE)?;
     let names = match &options.job {
-        Some(id) => match find_record(id, options)?.devices() {
-            RecordDevices::Requested(request) => request.names,
-            RecordDevices::Uncontained | RecordDevices::Unspecified => {
+        Some(id) => {
+            let record = find_record(id, options)?;
+            if !matches!(record.devices(), RecordDevices::Requested(_)) {
                 let cause = "it has every device of the node";
                 return Err(Error::failed(WRITE, format!("job {id}"), cause));
             }
-        },
+            record.device_names()
+        }
         None => require_names(options)?,
     };
-    let resolver = Resolver::new(Tree::host(), options.conf.read()?.devices);
+    let resolver = NameResolver::new(Tree::host(), options.conf.read()?.devices);
     // Logins resolve the directory by these rights.
     let entries = with_login_rights(|| resolver.list_directory_entries(&names))?;
     let entries = entries.map_err(|error| {
@@ -159,7 +161,7 @@ mod tests {
             "containerEdits":{"deviceNodes":[{"path":"/dev/x"}]}}]}"#;
         scratch.file("etc/cdi/x.json", spec);
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let resolver = Resolver::new(tree, DeviceSettings::default());
+        let resolver = NameResolver::new(tree, DeviceSettings::default());
         let names = [
             DeviceName::Gpu("0".to_owned()),
             DeviceName::Gpu("1b:00.0".to_owned()),

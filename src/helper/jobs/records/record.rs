@@ -270,7 +270,6 @@ impl Record {
                     _ => Policy::Closed,
                 },
                 allow: allow.unwrap_or_default(),
-                names: self.device_names(),
             }),
         }
     }
@@ -304,7 +303,7 @@ impl Record {
 
     /// Lists the devices that the record names by CDI name, GPU, generic resource or directory, in this order. Those
     /// of `DeviceAllow` are not among them.
-    fn device_names(&self) -> Vec<DeviceName> {
+    pub fn device_names(&self) -> Vec<DeviceName> {
         let cdi = self.cdi.iter().flatten().cloned().map(DeviceName::Cdi);
         let gpus = self
             .gpus
@@ -546,10 +545,10 @@ mod tests {
         assert_eq!(request.policy, Policy::Closed);
         assert_eq!(request.allow.len(), 2);
         assert_eq!(
-            request.names.first().unwrap().to_string(),
+            record.device_names().first().unwrap().to_string(),
             "nvidia.com/gpu=0"
         );
-        assert_eq!(request.names.len(), 7);
+        assert_eq!(record.device_names().len(), 7);
     }
 
     #[test]

@@ -3,8 +3,8 @@ use crate::config::Config;
 use crate::devices::{DeviceSettings, Resolver};
 use crate::jobs::Job;
 use crate::jobs::records::Record;
+use crate::login::device_numbers::tests::register_text;
 use crate::node::Tree;
-use crate::registration::tests::register_text;
 use crate::testing::Scratch;
 
 const UNIT_HEAD: &str = "[Unit]\nDescription=x\n\n[Service]\n";

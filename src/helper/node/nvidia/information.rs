@@ -101,10 +101,7 @@ pub(super) fn find_value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 /// # Errors
 ///
 /// The driver lists no such GPU, or does not know its UUID yet.
-pub(crate) fn find_by_uuid<'a>(
-    gpus: &'a [NvidiaGpu],
-    uuid: &Uuid,
-) -> Result<&'a NvidiaGpu, DeviceError> {
+pub fn find_by_uuid<'a>(gpus: &'a [NvidiaGpu], uuid: &Uuid) -> Result<&'a NvidiaGpu, DeviceError> {
     if let Some(gpu) = gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid)) {
         return Ok(gpu);
     }

@@ -13,11 +13,13 @@ mod shared;
 mod uuid;
 
 pub use capabilities::{describe_incomplete_instances, has_instances};
-pub(crate) use information::find_by_uuid;
-pub use information::{NvidiaGpu, find_only_gpu, gpu_minors, is_tegra, list_gpus, verify_uuid};
+pub use information::{
+    NvidiaGpu, find_by_uuid, find_only_gpu, gpu_minors, is_tegra, list_gpus, verify_uuid,
+};
 pub use mig::resolve_instance;
-pub(crate) use shared::future_node_warning;
-pub use shared::{future_node, resolve_gpu_node, resolve_imex_channel, resolve_shared_nodes};
+pub use shared::{
+    future_node, future_node_warning, resolve_gpu_node, resolve_imex_channel, resolve_shared_nodes,
+};
 pub use uuid::{InvalidUuid, Uuid};
 
 #[cfg(test)]

@@ -138,7 +138,7 @@ pub fn future_node(tree: &Tree, path: &str) -> Result<Option<DeviceNode>, Device
 
 /// The warning for an administrator about a node that does not exist yet. The tool that
 /// makes it would run in the job, and no job may make nodes.
-pub(crate) fn future_node_warning(path: &str) -> String {
+pub fn future_node_warning(path: &str) -> String {
     format!(
         "{path} is not there yet, and cannot be made from within the job: let nvidia-modprobe make \
          it at boot"

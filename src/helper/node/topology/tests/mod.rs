@@ -4,4 +4,3 @@ pub(crate) mod layout;
 mod numbering;
 mod refusals;
 mod vendors;
-mod whole_nodes;
