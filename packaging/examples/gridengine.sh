@@ -34,6 +34,11 @@ devices() {
     echo --policy closed
 }
 
+# What CUDA needs besides the GPUs, NVIDIA's driver loads at its first use, which is too late for the list of a job.
+load_late_devices() {
+    test ! -d /proc/driver/nvidia || nvidia-modprobe -u -c 0 2>/dev/null || modprobe nvidia-uvm || :
+}
+
 # variable NAME VALUE: gives logins a variable ("env = full" in job_adopt.conf), unless they could not have that value.
 variables=
 variable() {
@@ -109,6 +114,7 @@ case $1 in
 begin)
     # The unit of an earlier run of the job, whose shepherd was killed just now.
     systemctl stop "$unit" 2>/dev/null || :
+    load_late_devices
     # A command that fails among the arguments of "register" would go unnoticed.
     list=$(devices "$2" "$3" "$4")
     list_variables "$2" "$3"

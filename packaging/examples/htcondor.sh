@@ -83,6 +83,11 @@ ask_startd() {
         sed -n "s/^\($pid\|undefined\) $slot@[^ ]* \([0-9.]*\) \([^ ]*\) \([^ ]*\)\$/\2 \3 \4/p"
 } 2>/dev/null
 
+# What CUDA needs besides the GPUs, NVIDIA's driver loads at its first use, which is too late for the list of a job.
+load_late_devices() {
+    test ! -d /proc/driver/nvidia || nvidia-modprobe -u -c 0 2>/dev/null || modprobe nvidia-uvm || :
+}
+
 # variable NAME VALUE: gives logins a variable ("env = full" in job_adopt.conf), unless they could not have that value.
 variables=
 variable() {
@@ -146,6 +151,7 @@ case $mode in
         log "the cgroup of job $job belongs to uid $uid, the job to $owner; logins to it are refused"
         exit 1
     fi
+    load_late_devices
     # Until the starter's child becomes the user's, "register" refuses its cgroup.
     for try in 1 2 3 4 5; do
         # shellcheck disable=SC2086

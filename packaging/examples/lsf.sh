@@ -55,6 +55,11 @@ for name in LSB_DJOB_HOSTFILE LSB_DJOB_NUMPROC LSB_HOSTS LSB_MCPU_HOSTS LSB_MAX_
     test "${#value}" -gt 900 || set -- "$@" --env "$name=$value"
 done
 
+# What CUDA needs besides the GPUs, NVIDIA's driver loads at its first use, which is too late for the list of a job.
+load_late_devices() {
+    test ! -d /proc/driver/nvidia || nvidia-modprobe -u -c 0 2>/dev/null || modprobe nvidia-uvm || :
+}
+
 case $mode in
 begin)
     index=${LSB_JOBINDEX#0}
@@ -70,6 +75,7 @@ begin)
     trap 'job-adopt unregister "$id"; rmdir "$top$cgroup"' EXIT
     trap 'exit 1' HUP INT TERM
     mkdir -p "$top$cgroup"
+    load_late_devices
     job-adopt register --id "$id" --user "$owner" --cgroup "$cgroup" --policy closed --scheduler lsf "$@"
     echo "$PPID" >"$top$cgroup/cgroup.procs"
     trap - EXIT

@@ -42,6 +42,11 @@ address() {
     done
 }
 
+# What CUDA needs besides the GPUs, NVIDIA's driver loads at its first use, which is too late for the list of a job.
+load_late_devices() {
+    test ! -d /proc/driver/nvidia || nvidia-modprobe -u -c 0 2>/dev/null || modprobe nvidia-uvm || :
+}
+
 case ${1-} in
 init)
     test $# -ge 4 || exit 2
@@ -58,7 +63,10 @@ init)
         set -- "$@" --device "$device"
     done
     case $OAR_DEVICES in
-    lists) set -- --policy closed "$@" ;;
+    lists)
+        load_late_devices
+        set -- --policy closed "$@"
+        ;;
     oar) set -- --policy auto ;;
     *)
         echo "$0: OAR_DEVICES is $OAR_DEVICES, not lists or oar" >&2

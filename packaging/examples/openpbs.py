@@ -36,6 +36,17 @@ def job_adopt(*words):
     subprocess.check_output((JOB_ADOPT,) + words, env=environment, stderr=subprocess.STDOUT)
 
 
+def load_late_devices():
+    """What CUDA needs besides the GPUs, NVIDIA's driver loads at its first use, which is too late for the list of a job."""
+    if os.path.isdir("/proc/driver/nvidia"):
+        for words in ("nvidia-modprobe", "-u", "-c", "0"), ("modprobe", "nvidia-uvm"):
+            try:
+                if subprocess.call(words, env=environment) == 0:
+                    break
+            except FileNotFoundError:
+                pass
+
+
 def variables():
     """What logins get of the job, with "env = full" in job_adopt.conf."""
     given = {"PBS_JOBID": str(job.id), "PBS_QUEUE": str(job.queue.name)}
@@ -135,6 +146,7 @@ starts = event.type in (pbs.EXECJOB_BEGIN, pbs.EXECJOB_LAUNCH, pbs.EXECJOB_ATTAC
 try:
     if event.type == pbs.EXECJOB_BEGIN:
         os.makedirs(folder, exist_ok=True)
+        load_late_devices()
         job_adopt("register", "--id", name, "--user", str(job.euser), "--cgroup", "%s/%s" % (JOBS, name),
                   "--policy", "closed", "--scheduler", "openpbs", *variables())
     elif event.type == pbs.EXECJOB_LAUNCH:

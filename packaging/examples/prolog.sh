@@ -48,6 +48,9 @@ for pair in "JOB_ADOPT_NODEFILE=$JOB_NODEFILE" "TMPDIR=$JOB_TMPDIR" "JOB_ADOPT_T
 done
 [ "$JOB_LOGINS" != no ] || set -- "$@" --no-logins
 
+# What CUDA needs besides the GPUs, NVIDIA's driver loads at its first use, which is too late for the list of a job.
+test ! -d /proc/driver/nvidia || nvidia-modprobe -u -c 0 2>/dev/null || modprobe nvidia-uvm || :
+
 # A failure here must fail the prolog: a job that is not registered gets no logins, and one that
 # is registered with the wrong devices is worse than one that is not.
 exec job-adopt register "$@"

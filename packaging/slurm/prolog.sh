@@ -41,9 +41,12 @@ set -euf
 #          and times only.
 #   lists  the standard devices, the job's GPUs, always_allowed of job_adopt.conf, and no other.
 #          Needs cgroup v2: on v1 Slurm's logins are refused (JA06) while they have a list.
-#          A job whose list cannot be made has none, as with "slurm"; the log says why.
-# Neither fails a job.
+#          A job whose list cannot be made has none, as with "slurm"; the log says why. Without
+#          ConstrainDevices=yes in cgroup.conf its logins would open every device: then this fails.
 DEVICES=slurm
+
+# Where slurm.conf, gres.conf and cgroup.conf may be. Add the folder of SLURM_CONF=FILE.
+FOLDERS="/etc/slurm /etc/slurm-llnl /usr/local/etc /run/slurm/conf"
 
 # slurmd, which runs this, may be in another folder.
 slurmd=$(readlink "/proc/$PPID/exe" || :)
@@ -71,7 +74,7 @@ ask_slurmd() {
         stamp="$stamp $(cat "$module/version" 2>/dev/null || cat "$module/initstate" 2>/dev/null || echo -)"
     done
     kept=$(head -n 1 "$told" 2>/dev/null) || kept=
-    for dir in /etc/slurm /etc/slurm-llnl /usr/local/etc /run/slurm/conf; do
+    for dir in $FOLDERS; do
         for conf in slurm.conf gres.conf; do
             test ! "$dir/$conf" -nt "$told" || kept=
         done
@@ -93,11 +96,25 @@ ask_slurmd() {
     fi
 }
 
+# What CUDA needs besides the GPUs, NVIDIA's driver loads at its first use, which is too late for the list of a job.
+load_late_devices() {
+    test ! -d /proc/driver/nvidia || nvidia-modprobe -u -c 0 2>/dev/null || modprobe nvidia-uvm || :
+}
+
+# has_filter: succeeds if Slurm confines its jobs to their devices by itself.
+has_filter() {
+    for dir in $FOLDERS; do
+        ! grep -Eiqs '^[[:blank:]]*ConstrainDevices[[:blank:]]*=[[:blank:]]*"?(yes|up|true|1)' "$dir/cgroup.conf" || return 0
+    done
+    return 1
+}
+
 # SLURM_JOB_GPUS has indexes, of whole GPUs as well as of those that jobs share (shard, mps). Only if
 # AutoDetect has found UUIDs, CUDA_VISIBLE_DEVICES has them instead.
-list='--policy closed'
+list="--policy closed ${SLURMD_NODENAME:+--node $SLURMD_NODENAME}"
 case $DEVICES,${CUDA_VISIBLE_DEVICES-},${SLURM_JOB_GPUS-} in
 lists,GPU-*,* | lists,MIG-*,*)
+    load_late_devices
     IFS=,
     for gpu in $CUDA_VISIBLE_DEVICES; do
         list="$list --gpu $gpu"
@@ -106,8 +123,9 @@ lists,GPU-*,* | lists,MIG-*,*)
     ;;
 lists,*,) ;;
 lists,*)
+    load_late_devices
     ask_slurmd || :
-    list="$list --gres gpu:$SLURM_JOB_GPUS ${SLURMD_NODENAME:+--node $SLURMD_NODENAME}"
+    list="$list --gres gpu:$SLURM_JOB_GPUS"
     ;;
 slurm,*) ;;
 *)
@@ -139,8 +157,16 @@ done
 
 # The items of the list have no blanks.
 if test "$DEVICES" = lists; then
-    # shellcheck disable=SC2086,SC2116
+    # shellcheck disable=SC2086
     why=$(job-adopt register "$@" $list 2>&1) && exit 0
-    logger -p authpriv.warning -t job-adopt "job $SLURM_JOB_ID: devices left to Slurm: $(echo $why)" || :
+    # shellcheck disable=SC2086,SC2116
+    why=$(echo $why)
+    if ! has_filter; then
+        why="no list of devices, and Slurm has no filter without ConstrainDevices=yes in cgroup.conf: $why"
+        logger -p authpriv.err -t job-adopt "job $SLURM_JOB_ID: $why" || :
+        echo "$0: job $SLURM_JOB_ID: $why" >&2
+        exit 1
+    fi
+    logger -p authpriv.warning -t job-adopt "job $SLURM_JOB_ID: devices left to Slurm: $why" || :
 fi
 job-adopt register "$@" --policy auto || echo "$0: job $SLURM_JOB_ID has no record" >&2

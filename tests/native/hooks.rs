@@ -31,6 +31,7 @@ fn on_slurm_node(body: impl FnOnce(&Node)) {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.write_root_file("/etc/slurm/slurm.conf", "ClusterName=site\n");
+        node.write_root_file("/etc/slurm/cgroup.conf", "ConstrainDevices=yes\n");
         node.write_root_file("/etc/slurm/gres.conf", "Name=gpu File=/dev/nvidia[0-3]\n");
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/slurm");
         for name in ["prolog.sh", "epilog.sh"] {
@@ -90,7 +91,10 @@ fn configure_slurm(node: &Node, gres: &str, lines: &str) {
     );
     node.write("/etc/slurm/gres.conf", lines);
     // Both versions of cgroups are mounted here, which Slurm's autodetection refuses.
-    node.write("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n");
+    node.write(
+        "/etc/slurm/cgroup.conf",
+        "CgroupPlugin=cgroup/v1\nConstrainDevices=yes\n",
+    );
 }
 
 /// Returns the device of a GPU in `gres.conf`, without those that all GPUs share.
@@ -190,6 +194,7 @@ fn job_without_gpus_gets_list_without_gpus() {
         run_hook(node, "prolog.sh", &[]).ok();
         let record = read_record(node);
         assert_eq!(record["options"], json!({ "DevicePolicy": "closed" }));
+        assert_eq!(record["resolved"]["node_name"], node.name());
         assert!(
             record.get("gres").is_none() && record.get("gpus").is_none(),
             "{record}"
@@ -264,6 +269,144 @@ fn failing_list_leaves_devices_to_slurm_and_is_logged() {
                 "{lines}"
             );
         }
+    });
+}
+
+/// Where Slurm has no filter, every device would open in logins to the job.
+#[test]
+fn failing_list_fails_job_that_slurm_does_not_confine() {
+    on_slurm_node(|node| {
+        write_gpu_files(node);
+        let run = |gpu: u32, lines: &str| {
+            node.write("/etc/slurm/cgroup.conf", lines);
+            node.log.clear();
+            let gpus = format!("SLURM_JOB_GPUS={gpu}");
+            run_hook(node, "prolog.sh", &[&gpus])
+        };
+        for lines in ["", "#ConstrainDevices=yes\n", "constraindevices = no\n"] {
+            run(7, lines).exits(1).says("Slurm has no filter");
+            assert!(!node.exists(RECORD), "{lines}");
+            node.log
+                .line("job 77: no list of devices, and Slurm has no filter ");
+            run(3, lines).ok();
+            assert_eq!(read_record(node)["gres"], json!({ "gpu": [3] }));
+            node.sh(&format!("rm {RECORD}")).ok();
+        }
+        for lines in [
+            "constraindevices = \"TRUE\"\n",
+            "A=b\n ConstrainDevices=Yes # c\n",
+        ] {
+            run(7, lines).ok();
+            node.log.line("job 77: devices left to Slurm: ");
+        }
+    });
+}
+
+/// Makes stand-ins for our command and those that load drivers, of which each call adds a line to `/run/calls`. NVIDIA's
+/// own fails.
+fn record_calls(node: &Node) {
+    node.sh("rm -f /usr/bin/job-adopt /usr/sbin/modprobe").ok();
+    for (path, status) in [
+        ("/usr/bin/job-adopt", 0),
+        ("/usr/bin/nvidia-modprobe", 1),
+        ("/usr/sbin/modprobe", 0),
+    ] {
+        let name = path.rsplit('/').next().unwrap();
+        let text = format!("#!/bin/sh\necho {name} \"$*\" >>/run/calls\nexit {status}\n");
+        node.write(path, &text);
+        node.set_mode(path, 0o755);
+    }
+}
+
+/// The first job after a boot would else have no list. NVIDIA's tool may fail, or be missing.
+#[test]
+fn prologs_load_late_devices_before_they_register() {
+    on_slurm_node(|node| {
+        write_gpu_files(node);
+        record_calls(node);
+        let jobs = node.cgroup().child("jobs").path().to_owned();
+        for (name, usual) in [
+            ("prolog.sh", "JOB_TASKS"),
+            ("oar.sh", "OAR_DEVICES"),
+            ("lsf.sh", "/lsf-jobs"),
+            ("openpbs.py", "/pbs-jobs"),
+            ("gridengine.sh", "cgroup=/gridengine"),
+        ] {
+            let own = match name {
+                "gridengine.sh" => format!("cgroup={jobs}/gridengine"),
+                _ if usual.starts_with('/') => format!("{jobs}{usual}"),
+                _ => usual.to_owned(),
+            };
+            install_example(node, name, usual, &own);
+        }
+        for (name, text) in [
+            ("bjobs", "echo alice"),
+            ("systemctl", ":"),
+            ("systemd-run", ":"),
+        ] {
+            let path = format!("/usr/bin/{name}");
+            node.sh(&format!("rm -f {path}")).ok();
+            node.write(&path, &format!("#!/bin/sh\n{text}\n"));
+            node.set_mode(&path, 0o755);
+        }
+        write_pbs_module(node, "1", "77");
+        let slurm = |gpu: &str| {
+            format!("env SLURM_JOB_ID=77 SLURM_JOB_UID=1001 {gpu} /etc/slurm/prolog.sh")
+        };
+        let hooks = [
+            slurm("SLURM_JOB_GPUS=0"),
+            slurm("CUDA_VISIBLE_DEVICES=GPU-x SLURM_JOB_GPUS=0"),
+            "env JOB_ID=77 JOB_UID=1001 JOB_CGROUP=/j /tmp/prolog.sh".to_owned(),
+            "/tmp/oar.sh init 77 alice /sys/fs/cgroup/j".to_owned(),
+            "env LSB_JOBID=77 LSB_JOBINDEX=0 /tmp/lsf.sh begin".to_owned(),
+            format!("python3 -I -c \"{OPENPBS_START}\""),
+            "/tmp/gridengine.sh begin 77 undefined alice".to_owned(),
+        ];
+        for driver in ["nvidia", "none"] {
+            for hook in &hooks {
+                node.sh("rm -f /run/calls").ok();
+                // The hook's own /proc, in which Grid Engine's finds its shepherd.
+                let script = format!(
+                    "mount -t tmpfs -o mode=0755 tmpfs /proc/driver && mkdir /proc/driver/{driver} && {hook}"
+                );
+                run_as_daemon(node, "shepherd", &script).ok();
+                let calls = node.read("/run/calls");
+                let calls: Vec<&str> = calls.lines().collect();
+                let loads: &[&str] = match driver {
+                    "nvidia" => &["nvidia-modprobe -u -c 0", "modprobe nvidia-uvm"],
+                    _ => &[],
+                };
+                let (before, register) = calls.split_at(loads.len());
+                assert_eq!(before, loads, "{hook}: {calls:?}");
+                assert!(
+                    register[0].starts_with("job-adopt register "),
+                    "{hook}: {calls:?}"
+                );
+            }
+        }
+        node.sh(&format!(
+            "find /sys/fs/cgroup{jobs} -mindepth 1 -depth -type d -exec rmdir {{}} +"
+        ))
+        .ok();
+    });
+}
+
+/// A job without GPUs needs none of them, nor do logins that Slurm's own filter confines.
+#[test]
+fn prolog_of_slurm_loads_late_devices_for_lists_with_gpus_alone() {
+    on_slurm_node(|node| {
+        record_calls(node);
+        node.sh("mount -t tmpfs -o mode=0755 tmpfs /proc/driver && mkdir /proc/driver/nvidia")
+            .ok();
+        let loads = |more: &[&str]| {
+            node.sh("rm -f /run/calls").ok();
+            run_hook(node, "prolog.sh", more).ok();
+            node.read("/run/calls").contains("nvidia-modprobe")
+        };
+        assert!(!loads(&["SLURM_JOB_GPUS=0"]));
+        write_gpu_files(node);
+        assert!(!loads(&[]));
+        assert!(loads(&["SLURM_JOB_GPUS=0"]));
     });
 }
 
@@ -756,12 +899,21 @@ impl<'a> Slot<'a> {
 fn htcondor_watcher_registers_job_that_startd_names() {
     on_node(|node| {
         let slot = Slot::new(node);
+        // Before the list of a job is made.
+        node.write(
+            "/usr/bin/nvidia-modprobe",
+            "#!/bin/sh\njob-adopt list >/run/loaded\n",
+        );
+        node.set_mode("/usr/bin/nvidia-modprobe", 0o755);
+        node.sh("mount -t tmpfs -o mode=0755 tmpfs /proc/driver && mkdir /proc/driver/nvidia")
+            .ok();
         let mut watcher = slot.watch();
         // An empty answer is no answer.
         node.log.line("the startd names no job in this slot");
         assert!(!slot.has_record());
         slot.answer("12.0 alice@site");
         eventually("it is registered", || slot.has_record());
+        assert!(!node.read("/run/loaded").contains("12.0-slot1_1"));
         node.look(ALICE).ok().joins_cgroup(&slot.job);
         // It withdraws no job on such an answer either.
         node.sh("rm /run/answer").ok();
@@ -886,7 +1038,7 @@ const RECORDER: &str = "#!/bin/bash -p\n/usr/bin/cat /proc/$$/environ >>/run/see
 
 fn lay_traps(node: &Node, shell: &str) {
     let programs = "job-adopt bjobs condor_status env sh bash cat mkdir readlink sed logger head \
-                    hostname tr ls uname systemctl sleep rmdir mv python3";
+                    hostname tr ls uname systemctl sleep rmdir mv python3 nvidia-modprobe modprobe";
     node.sh(&format!(
         "ln -sfn {shell} /usr/bin/sh && mkdir -m 755 /tmp/evil && cd /tmp/evil &&
          printf '#!/bin/bash -p\\n: >/run/mark\\n' >mark && chmod 755 mark &&
