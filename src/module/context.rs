@@ -5,7 +5,7 @@ use crate::error::Failure;
 use crate::settings::Settings;
 use crate::variables::Environment;
 use kernel::bpf::OldFilter;
-use protocol::{Plan, Reply, Request};
+use protocol::{Placement, Plan, Reply, Request};
 use std::time::Instant;
 
 /// One login, and the access to its surroundings that a ruling needs.
@@ -48,13 +48,15 @@ pub(super) struct Adoption<'a> {
 }
 
 impl Adoption<'_> {
-    /// Returns what happens to an older filter that we attached. The plan of the account phase replaces no filter, which
-    /// may be newer.
+    /// Returns what happens to our filter for another list, which may be newer than the plan. That of a registered cgroup
+    /// only `register` exchanges, as it may have read the record again since the helper did. Elsewhere a login brings
+    /// the newer list, unless its plan is that of the account phase.
     pub(super) fn old_filter(&self) -> OldFilter {
-        if self.context.carried_replies.is_empty() {
-            OldFilter::Replace
-        } else {
+        let is_registered = matches!(self.plan.placement, Placement::Cgroup { .. });
+        if is_registered || !self.context.carried_replies.is_empty() {
             OldFilter::Keep
+        } else {
+            OldFilter::Replace
         }
     }
 

@@ -4,24 +4,40 @@
 //! such as a CDI file or `always_allowed`, and after an upgrade, from whose older build a record has none.
 
 use super::device_numbers::settings_of;
-use super::job_devices::{JobDevices, require_node_name};
+use super::job_devices::{JobDevices, needs_node_name, require_node_name};
 use super::register::check_and_lock;
+use super::running_jobs::query_scheduler_for;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINE};
 use crate::options::OPERATION_TIMEOUT;
 use crate::output::Output;
 use helper::Config;
-use helper::jobs::records::{Record, RecordDevices, RegisteredJob, Registry};
+use helper::jobs::records::{LoginTarget, Record, RecordDevices, RegisteredJob, Registry};
+use helper::jobs::sources::{AskedDaemons, Sought};
+use kernel::cgroup::{Mount, ignore_gone};
 use kernel::trust::Trust;
-use protocol::{Containment, JobId, NodeName};
+use protocol::{Containment, JobId, NodeName, Placement, SourceName};
+use std::fmt;
 use std::time::Instant;
+
+/// What became of one job.
+enum Renewal {
+    /// It asks for no list of devices.
+    NoList,
+    /// It has ended, and its epilog has not run, or runs just now: no login can join it.
+    Ended,
+    /// It has so many devices now, and its open logins have them too.
+    Exchanged(usize),
+    /// So many are for its next login: a scheduler has the cgroup, in which only a login attaches a filter.
+    Recorded(usize),
+}
 
 /// Resolves the devices of the jobs with this id anew, or of all jobs. Jobs that are ending, and those whose record asks
 /// for no list, have none to resolve. A fault of one job stops no other: the result is [`EXIT_FAILED`] then.
 ///
 /// # Errors
 ///
-/// [`Error`] if the registry cannot be read, or if no job has the id.
+/// [`Error`] if the registry cannot be read, if no job has the id, or if standard output cannot be written.
 pub(super) fn register_again(
     id: Option<&JobId>,
     node: Option<&NodeName>,
@@ -44,16 +60,31 @@ pub(super) fn register_again(
         };
         return Err(Error::failed("register job", id, cause));
     }
+    let mut renewer = Renewer {
+        config,
+        node,
+        trust,
+        asked: AskedDaemons::default(),
+    };
     let mut code = EXIT_FINE;
+    let mut written = Ok(());
     for job in jobs {
-        match resolve_again(&job, node, config, &trust, output) {
-            Ok(count) => writeln!(output.out, "job {}: {}", job.id, describe_count(count))?,
+        match renewer.renew(&job, output) {
+            Ok(Renewal::Ended) if id.is_some() => {
+                output.warn(Error::failed("register job", &job.id, "it has ended"));
+                code = EXIT_FAILED;
+            }
+            // A reader that has gone stops no job.
+            Ok(renewal) => {
+                written = written.and_then(|()| writeln!(output.out, "job {}: {renewal}", job.id));
+            }
             Err(error) => {
                 output.warn(describe_failure(&job, &error));
                 code = EXIT_FAILED;
             }
         }
     }
+    written?;
     Ok(code)
 }
 
@@ -67,80 +98,144 @@ fn describe_failure(job: &RegisteredJob, error: &Error) -> String {
     format!("{prefix}{text}")
 }
 
-fn describe_count(devices: Option<usize>) -> String {
-    match devices {
-        Some(1) => "1 device".to_owned(),
-        Some(count) => format!("{count} devices"),
-        None => "asks for no list of devices".to_owned(),
+impl fmt::Display for Renewal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, since) = match self {
+            Self::NoList => return f.write_str("asks for no list of devices"),
+            Self::Ended => return f.write_str("has ended"),
+            Self::Exchanged(count) => (count, ""),
+            Self::Recorded(count) => (count, ", from its next login on"),
+        };
+        let noun = if *count == 1 { "device" } else { "devices" };
+        write!(f, "{count} {noun}{since}")
     }
 }
 
-/// Resolves the devices of one job, swaps its filter, and then writes its record. Stamp, start and namespace stay.
-/// Returns the number of its devices; `None` for a job without a list.
-///
-/// # Errors
-///
-/// [`Error`] for a record that cannot be used, and for the step that failed. Before the last step filter and record are
-/// as they were; the error of that one tells that they differ.
-fn resolve_again(
-    job: &RegisteredJob,
-    node: Option<&NodeName>,
-    config: &Config,
-    trust: &Trust,
-    output: &mut Output<'_>,
-) -> Result<Option<usize>, Error> {
-    let failed = |cause: &str| Error::failed("register job", &job.id, cause);
-    let known = job.record.as_ref().map_err(|cause| failed(cause))?;
-    if known.devices() == RecordDevices::Uncontained {
-        return Ok(None);
-    }
-    let config = with_node_name(config, known, node);
-    let mut record = known.clone();
-    require_node_name(&record, &config)?;
-    let (checked, _lock) = check_and_lock(&record)?;
-    if !is_registered(known, &config.registry, trust)? {
-        return Err(failed("it has changed meanwhile; run this again"));
-    }
-    let devices = JobDevices::resolve(&mut record, &config, output)?;
-    let mut in_force = devices.containment.as_str();
-    let checked = checked?;
-    if let Some(cgroup) = checked {
-        let cgroup = cgroup.require_stamped(&record)?.stamp(&record)?;
-        in_force = cgroup.confine(
-            &devices.containment,
-            Instant::now() + OPERATION_TIMEOUT,
-            output,
-        )?;
-    }
-    config
-        .registry
-        .write_record(trust, &record)
-        .map_err(|error| {
-            failed(&format!(
+/// Resolves the devices of registered jobs anew, one after the other.
+struct Renewer<'a> {
+    config: &'a Config,
+    /// What Slurm calls this node, by the option.
+    node: Option<&'a NodeName>,
+    trust: Trust,
+    /// What Slurm's daemons have told so far.
+    asked: AskedDaemons,
+}
+
+impl Renewer<'_> {
+    /// Resolves the devices of one job, exchanges its filter, and then writes its record. Stamp, start and namespace
+    /// stay.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] for a record that cannot be used, and for the step that failed. Until the filter is exchanged all is as
+    /// it was; after that the error tells that the record is not.
+    fn renew(&mut self, job: &RegisteredJob, output: &mut Output<'_>) -> Result<Renewal, Error> {
+        let failed = |cause: &str| Error::failed("register job", &job.id, cause);
+        let known = job.record.as_ref().map_err(|cause| failed(cause))?;
+        if known.devices() == RecordDevices::Uncontained {
+            return Ok(Renewal::NoList);
+        }
+        let Some(config) = self.configure(known)? else {
+            return Ok(Renewal::Ended);
+        };
+        let (checked, _lock) = check_and_lock(known)?;
+        if has_lost_cgroup(known)? {
+            return Ok(Renewal::Ended);
+        }
+        match find_registered(known, &config.registry, &self.trust)? {
+            Some(found) if is_same_request(&found, known) => {}
+            Some(_) => return Err(failed("it has changed meanwhile; run this again")),
+            None => return Ok(Renewal::Ended),
+        }
+        let mut record = known.clone();
+        let devices = JobDevices::resolve(&mut record, &config, output)?;
+        let in_force = match checked? {
+            Some(cgroup) => {
+                let cgroup = cgroup.require_stamped(&record)?.stamp(&record)?;
+                let deadline = Instant::now() + OPERATION_TIMEOUT;
+                cgroup.confine(&devices.containment, record.leaf.as_ref(), deadline, output)?
+            }
+            None => devices.containment.as_str(),
+        };
+        let write = self.config.registry.write_record(&self.trust, &record);
+        write.map_err(|error| match record.target {
+            LoginTarget::Cgroup(_) => failed(&format!(
                 "{error}; its filter has the new list of devices, and its record the old one: run this again"
-            ))
+            )),
+            LoginTarget::Via(_) => failed(&error.to_string()),
         })?;
-    devices.log(&record, in_force);
-    match devices.containment {
-        Containment::Enforce(list) => Ok(Some(list.rules().len())),
-        _ => Ok(None),
+        devices.log(&record, in_force);
+        Ok(match (&devices.containment, &record.target) {
+            (Containment::Enforce(list), LoginTarget::Cgroup(_)) => {
+                Renewal::Exchanged(list.rules().len())
+            }
+            (Containment::Enforce(list), LoginTarget::Via(_)) => {
+                Renewal::Recorded(list.rules().len())
+            }
+            _ => Renewal::NoList,
+        })
+    }
+
+    /// The configuration with what Slurm calls this node: by the option, as when the job was registered, or as its daemon
+    /// says, since older builds did not note it. `None` if Slurm has the job no more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the name is needed and Slurm cannot be asked; as [`require_node_name`].
+    fn configure(&mut self, record: &Record) -> Result<Option<Config>, Error> {
+        let mut config = self.config.clone();
+        config.devices = settings_of(record, &config.devices);
+        if let Some(name) = self.node {
+            config.devices.node_name = Some(name.to_string());
+        }
+        if !needs_node_name(record) || config.devices.node_name.is_some() {
+            return Ok(Some(config));
+        }
+        let uids = [record.uid].into();
+        let found = query_scheduler_for(
+            SourceName::Slurm,
+            &config,
+            Sought::Users(&uids),
+            &mut self.asked,
+        )
+        .map_err(|error| Error::failed("register job", &record.id, error))?;
+        let mut jobs = found.jobs.into_iter().map(|(_, job)| job);
+        if let Some(job) = jobs.find(|job| job.id == record.id) {
+            if let Placement::Extern { node, .. } = job.placement {
+                config.devices.node_name = Some(node.to_string());
+            }
+        } else if found.doubts.is_empty() {
+            return Ok(None);
+        }
+        require_node_name(record, &config)?;
+        Ok(Some(config))
     }
 }
 
-/// The configuration with what Slurm calls this node: by the option, or as when the job was registered.
-fn with_node_name(config: &Config, record: &Record, node: Option<&NodeName>) -> Config {
-    let mut config = config.clone();
-    config.devices = settings_of(record, &config.devices);
-    if let Some(name) = node {
-        config.devices.node_name = Some(name.to_string());
+/// Tells whether the record's cgroup is gone, with all processes of the job.
+fn has_lost_cgroup(record: &Record) -> Result<bool, Error> {
+    match &record.target {
+        LoginTarget::Cgroup(path) => Ok(ignore_gone(Mount::open()?.open_chain(path))?.is_none()),
+        LoginTarget::Via(_) => Ok(false),
     }
-    config
 }
 
-/// Tells whether the registry has exactly this record, of a job that is not ending.
-fn is_registered(record: &Record, registry: &Registry, trust: &Trust) -> Result<bool, Error> {
+/// Finds the record that the registry has now of this job; `None` if it is ending, or has ended.
+fn find_registered(
+    record: &Record,
+    registry: &Registry,
+    trust: &Trust,
+) -> Result<Option<Record>, Error> {
     let jobs = registry.find_jobs(trust, &record.id)?;
-    Ok(jobs
-        .iter()
-        .any(|job| !job.ending && job.record.as_ref() == Ok(record)))
+    let mut running = jobs.into_iter().filter(|job| !job.ending);
+    Ok(running.find_map(|job| job.record.ok().filter(|found| found.uid == record.uid)))
+}
+
+/// Tells whether two records ask for the same. Their numbers may differ, by another call of this.
+fn is_same_request(one: &Record, other: &Record) -> bool {
+    let without_numbers = |record: &Record| Record {
+        resolved: None,
+        ..record.clone()
+    };
+    without_numbers(one) == without_numbers(other)
 }

@@ -137,8 +137,7 @@ fn require_whole_presets(record: &Record, dropped: &[String]) -> Result<(), Erro
 /// node would count, with other devices. It fails with [`Error::Input`] if neither the options nor the configuration have
 /// the name.
 pub(super) fn require_node_name(record: &Record, config: &Config) -> Result<(), Error> {
-    let needs_name = record.gres.is_some() && record.target == LoginTarget::Via(Via::Slurm);
-    if !needs_name || config.devices.node_name.is_some() {
+    if !needs_node_name(record) || config.devices.node_name.is_some() {
         return Ok(());
     }
     Err(Error::Input(format!(
@@ -146,6 +145,11 @@ pub(super) fn require_node_name(record: &Record, config: &Config) -> Result<(), 
          \"$SLURMD_NODENAME\", or set nodename in job_adopt.conf",
         record.id
     )))
+}
+
+/// Tells whether a record has resources of a Slurm job, which Slurm counts by the name of its node.
+pub(super) fn needs_node_name(record: &Record) -> bool {
+    record.gres.is_some() && record.target == LoginTarget::Via(Via::Slurm)
 }
 
 /// Requires that the registry takes a record of this size.

@@ -292,7 +292,7 @@ fn register_locked(
         cgroup.require_open_slices()?;
         cgroup.store_namespace(&record, &config.registry)?;
         let deadline = Instant::now() + OPERATION_TIMEOUT;
-        in_force = cgroup.confine(&devices.containment, deadline, output)?;
+        in_force = cgroup.confine(&devices.containment, record.leaf.as_ref(), deadline, output)?;
         stamped = Some(cgroup);
     } else if let Some(path) = &record.namespaces {
         pin_for_owner(path, &record, &config.registry)?;

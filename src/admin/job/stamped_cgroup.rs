@@ -11,7 +11,7 @@ use kernel::bpf::{self, AttachTarget, Obstacle, OldFilter};
 use kernel::cgroup::{self, CgroupChain, Dir, Mount, Occupants, Stamp};
 use kernel::namespace::Namespace;
 use kernel::sys::file::set_xattr;
-use protocol::{CgroupPath, Containment, parse_decimal};
+use protocol::{CgroupPath, Containment, LeafName, parse_decimal};
 use std::ffi::CStr;
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -99,7 +99,8 @@ impl CheckedCgroup {
         }
         let path = self.place.dir()?.path();
         let cause = format!(
-            "{path} has no stamp of this job; if it runs, register it with all its options"
+            "{path} has no stamp of this job; if it runs, register it with all its options, else run job-adopt unregister {}",
+            record.id
         );
         Err(Error::failed("register job", &record.id, cause))
     }
@@ -212,8 +213,8 @@ impl StampedCgroup {
 
     /// Confines the job from now on, by the code that a login runs. Returns the name of the containment
     /// that holds: `inherit` if the record asks for none and the scheduler has a filter there. If the cgroup
-    /// cannot take our filter itself, it warns and confines nothing: the name is then that of the containment
-    /// that will hold in the child in which logins get the filter.
+    /// cannot take our filter itself, it warns and confines the child with the logins, called `leaf` or by default. Without
+    /// that child the name is that of the containment that will hold there.
     ///
     /// # Errors
     ///
@@ -221,6 +222,7 @@ impl StampedCgroup {
     pub(super) fn confine(
         &self,
         containment: &Containment,
+        leaf: Option<&LeafName>,
         deadline: Instant,
         output: &mut Output<'_>,
     ) -> Result<&'static str, Error> {
@@ -235,8 +237,17 @@ impl StampedCgroup {
                     "warning: {path} cannot take a filter of ours itself; logins will be confined \
                      in a child of it, the job itself is not"
                 ));
-                // 0: all levels of the target exist. The prediction adds the child, which does not.
-                Ok(bpf::predict_containment(target, 0, containment)?)
+                let leaf = leaf.cloned().unwrap_or_default();
+                match self.place.clone().into_leaf(Some(&leaf))? {
+                    Ok(leaf) => {
+                        let target = AttachTarget::from_leaf(&leaf)?;
+                        let confined =
+                            bpf::confine(target, containment, OldFilter::Replace, deadline)?;
+                        Ok(confined.name)
+                    }
+                    // 0: all levels of the target exist. The prediction adds the child, which does not.
+                    Err(_) => Ok(bpf::predict_containment(target, 0, containment)?),
+                }
             }
             result => Ok(result?.name),
         }

@@ -290,8 +290,7 @@ const LOCKED_ROUNDS_MAX: usize = 8;
 pub enum OldFilter {
     /// The new filter replaces it.
     Replace,
-    /// It stays, and the login is refused: the containment comes from a carried reply, which may be older
-    /// than the filter.
+    /// It stays, and the login is refused: the containment may be older than the filter.
     Keep,
 }
 
@@ -501,7 +500,7 @@ impl AttachPoint<'_> {
             return Ok(None);
         }
         if filter.old_filter == OldFilter::Keep && !ours.is_empty() {
-            return Err(Error::obstacle(self.dir, Obstacle::ChangedByOthers));
+            return Err(Error::obstacle(self.dir, Obstacle::OtherList));
         }
         let program = Program::load(&filter.name, &filter.insns)?;
         // The first of ours is replaced, and any further one goes.

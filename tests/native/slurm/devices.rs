@@ -136,6 +136,41 @@ fn index_in_list_of_prolog_is_gpu_that_slurm_allocated() {
     });
 }
 
+/// An older build noted neither numbers nor what Slurm calls the node, which the job's daemon says.
+#[test]
+fn record_of_older_build_is_registered_again_by_the_name_that_slurm_has() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        node.add_nvidia_driver(510);
+        let job = slurm.alloc(ALICE, 1);
+        let record = |id: &str| {
+            format!(
+                r#"{{"version":1,"id":"{id}","uid":{},"via":"slurm","options":{{"DevicePolicy":"closed"}},"gres":{{"gpu":[0]}}}}"#,
+                ALICE.uid
+            )
+        };
+        let path = |id: &str| format!("/run/job-adopt/jobs/{}/{id}.json", ALICE.uid);
+        let ended = "999999";
+        for id in [&*job.id.to_string(), ended] {
+            node.write_root_file(&path(id), &record(id));
+        }
+        node.pam(ALICE).fails().says("[JA09]");
+        let again = node.job_adopt(&["register", "--again", "--all"]).ok();
+        let expected = format!("job {}: 12 devices, from its next login on", job.id);
+        let again = again.says(&expected);
+        again.says(&format!("job {ended}: has ended"));
+        let written = node.read(&path(&job.id.to_string()));
+        assert!(
+            written.contains(&format!(r#""node_name":"{}""#, node.name())),
+            "{written}"
+        );
+        // The numbers are fine now; on cgroup v1 no list holds.
+        node.pam(ALICE).fails().says("[JA06]");
+        job.cancel();
+        slurm.assert_nothing_left();
+    });
+}
+
 #[test]
 fn require_devices_accepts_constraint_of_slurm() {
     on_slurm(|slurm| {
