@@ -45,7 +45,7 @@ set -euf
 #          ConstrainDevices=yes in cgroup.conf its logins would open every device: then this fails.
 DEVICES=slurm
 
-# Where slurm.conf, gres.conf and cgroup.conf may be. Add the folder of SLURM_CONF=FILE.
+# Where slurm.conf and gres.conf may be. Add the folder of SLURM_CONF=FILE.
 FOLDERS="/etc/slurm /etc/slurm-llnl /usr/local/etc /run/slurm/conf"
 
 # slurmd, which runs this, may be in another folder.
@@ -98,15 +98,12 @@ ask_slurmd() {
 
 # What CUDA needs besides the GPUs, NVIDIA's driver loads at its first use, which is too late for the list of a job.
 load_late_devices() {
-    test ! -d /proc/driver/nvidia || nvidia-modprobe -u -c 0 2>/dev/null || modprobe nvidia-uvm || :
+    test ! -d /proc/driver/nvidia || timeout 60 nvidia-modprobe -u -c 0 2>/dev/null || timeout 60 modprobe nvidia-uvm || :
 }
 
 # has_filter: succeeds if Slurm confines its jobs to their devices by itself.
 has_filter() {
-    for dir in $FOLDERS; do
-        ! grep -Eiqs '^[[:blank:]]*ConstrainDevices[[:blank:]]*=[[:blank:]]*"?(yes|up|true|1)' "$dir/cgroup.conf" || return 0
-    done
-    return 1
+    job-adopt config 2>/dev/null | grep -q '^ConstrainDevices  *yes '
 }
 
 # SLURM_JOB_GPUS has indexes, of whole GPUs as well as of those that jobs share (shard, mps). Only if

@@ -283,7 +283,12 @@ fn failing_list_fails_job_that_slurm_does_not_confine() {
             let gpus = format!("SLURM_JOB_GPUS={gpu}");
             run_hook(node, "prolog.sh", &[&gpus])
         };
-        for lines in ["", "#ConstrainDevices=yes\n", "constraindevices = no\n"] {
+        for lines in [
+            "",
+            "#ConstrainDevices=yes\n",
+            "constraindevices = no\n",
+            "ConstrainDevices=yes\nConstrainDevices=no\n",
+        ] {
             run(7, lines).exits(1).says("Slurm has no filter");
             assert!(!node.exists(RECORD), "{lines}");
             node.log
@@ -295,10 +300,15 @@ fn failing_list_fails_job_that_slurm_does_not_confine() {
         for lines in [
             "constraindevices = \"TRUE\"\n",
             "A=b\n ConstrainDevices=Yes # c\n",
+            "ConstrainDevices=\\\nyes\n",
         ] {
             run(7, lines).ok();
             node.log.line("job 77: devices left to Slurm: ");
         }
+        // A fault of our own file fails no job that Slurm confines.
+        node.write_root_file("/etc/security/job_adopt.conf", "nonesuch = 1\n");
+        run(3, "ConstrainDevices=yes\n").ok();
+        run(3, "ConstrainDevices=no\n").exits(1);
     });
 }
 

@@ -7,6 +7,8 @@ use crate::options::{Conf, parse_service};
 use crate::output::Output;
 use clap::Args;
 use helper::Config;
+use helper::node::Tree;
+use helper::slurm_conf::{SlurmConfSearch, read_constrain_devices};
 use helper::stack::Group;
 use kernel::trust::Trust;
 use protocol::Request;
@@ -16,7 +18,8 @@ use std::path::PathBuf;
 /// Show the settings in force, and where each comes from
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Shows the service's lines in /etc/pam.d, and all keys of the file that these name with conf=, or of --conf.
+Shows the service's lines in /etc/pam.d, whether Slurm confines its jobs to their devices, and all keys of the file
+that these lines name with conf=, or of --conf.
 Exit status: 0 fine, 3 the file refuses every login.")]
 pub(crate) struct Options {
     /// The PAM service
@@ -45,12 +48,16 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         row_of_line("account line", account),
         row_of_line("session line", session),
     ];
-    for key in Config::keys_in_force(&path, &Trust::root())? {
+    let keys = Config::keys_in_force(&path, &Trust::root());
+    // Slurm's prolog asks for this, also where a fault of our file refuses every login.
+    let config = Config::read(&path, &Trust::root()).unwrap_or_default();
+    rows.extend(row_of_slurm(&config));
+    for key in keys.as_deref().unwrap_or_default() {
         let origin = match key.line {
             Some(line) => format!("{}:{line}", path.display()),
             None => "default".to_owned(),
         };
-        rows.push([key.key, key.value, origin]);
+        rows.push([key.key.clone(), key.value.clone(), origin]);
     }
     if options.json {
         let settings: Vec<_> = rows
@@ -66,7 +73,30 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         }
         output.table(["KEY", "VALUE", "FROM"], rows)?;
     }
+    keys?;
     Ok(EXIT_FINE)
+}
+
+/// The row of Slurm's own containment, which logins follow: `yes`, `no`, or why it is not known. `None` on a node without
+/// Slurm.
+fn row_of_slurm(config: &Config) -> Option<Row> {
+    let search = SlurmConfSearch::new(Tree::host(), config.devices.slurm_conf.clone());
+    let files = match search.files() {
+        Ok(files) => files,
+        Err(error) if error.is_missing() => return None,
+        Err(error) => return Some(slurm_row(error.to_string(), String::new())),
+    };
+    let value = match read_constrain_devices(files) {
+        Ok(true) => "yes".to_owned(),
+        Ok(false) => "no".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let path = files.path_of("cgroup.conf");
+    Some(slurm_row(value, path.display().to_string()))
+}
+
+fn slurm_row(value: String, origin: String) -> Row {
+    ["ConstrainDevices".to_owned(), value, origin]
 }
 
 /// The configuration that a line of our module names, or the default one.
