@@ -36,7 +36,7 @@ devices() {
 
 # What CUDA needs besides the GPUs, NVIDIA's driver loads at its first use, which is too late for the list of a job.
 load_late_devices() {
-    test ! -d /proc/driver/nvidia || nvidia-modprobe -u -c 0 2>/dev/null || modprobe nvidia-uvm || :
+    test ! -d /proc/driver/nvidia || timeout 60 nvidia-modprobe -u -c 0 2>/dev/null || timeout 60 modprobe nvidia-uvm || :
 }
 
 # variable NAME VALUE: gives logins a variable ("env = full" in job_adopt.conf), unless they could not have that value.

@@ -41,9 +41,9 @@ def load_late_devices():
     if os.path.isdir("/proc/driver/nvidia"):
         for words in ("nvidia-modprobe", "-u", "-c", "0"), ("modprobe", "nvidia-uvm"):
             try:
-                if subprocess.call(words, env=environment) == 0:
+                if subprocess.call(words, env=environment, timeout=60) == 0:
                     break
-            except FileNotFoundError:
+            except (FileNotFoundError, subprocess.TimeoutExpired):
                 pass
 
 

@@ -49,7 +49,7 @@ done
 [ "$JOB_LOGINS" != no ] || set -- "$@" --no-logins
 
 # What CUDA needs besides the GPUs, NVIDIA's driver loads at its first use, which is too late for the list of a job.
-test ! -d /proc/driver/nvidia || nvidia-modprobe -u -c 0 2>/dev/null || modprobe nvidia-uvm || :
+test ! -d /proc/driver/nvidia || timeout 60 nvidia-modprobe -u -c 0 2>/dev/null || timeout 60 modprobe nvidia-uvm || :
 
 # A failure here must fail the prolog: a job that is not registered gets no logins, and one that
 # is registered with the wrong devices is worse than one that is not.
