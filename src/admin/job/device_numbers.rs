@@ -1,7 +1,7 @@
 //! The numbers of a record's devices beside what its names come to today.
 
 use helper::devices::DeviceSettings;
-use helper::jobs::records::{Record, RecordDevices, ResolvedList};
+use helper::jobs::records::{NamedGpu, Record, RecordDevices, ResolvedList};
 use helper::{Config, contain_by_record};
 use naming::{NameResolver, resolve_record};
 use protocol::Allowlist;
@@ -64,9 +64,16 @@ pub(super) fn settings_of(record: &Record, settings: &DeviceSettings) -> DeviceS
     }
 }
 
-/// Tells whether two lists have the same devices, and the same GPUs by the same names.
+/// Tells whether two lists have the same devices, and the same GPUs among them by the same names.
 fn is_same(list: &ResolvedList, today: &ResolvedList) -> bool {
-    rule_texts(&list.rules) == rule_texts(&today.rules) && list.gpus == today.gpus
+    rule_texts(&list.rules) == rule_texts(&today.rules) && own_gpus(list) == own_gpus(today)
+}
+
+/// The GPUs of the node that a list has.
+fn own_gpus(list: &ResolvedList) -> Vec<&NamedGpu> {
+    let rules = rule_texts(&list.rules);
+    let is_own = |gpu: &&NamedGpu| rules.contains(&gpu.own_node.rule.to_string());
+    list.gpus.iter().filter(is_own).collect()
 }
 
 fn rule_texts(rules: &Allowlist) -> BTreeSet<String> {
