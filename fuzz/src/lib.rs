@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use naming::cdi::Spec;
 use helper::node::Tree;
 use interpreter::Request;
 use kernel::trust::Trust;
+use naming::cdi::Spec;
 use protocol::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, VERSION};
 
 /// Takes values from the front of the fuzzer's input.

@@ -4,9 +4,9 @@
 //! At most 1024 bytes: `cdi_yaml` and `cdi_json` try the contents of a file.
 #![no_main]
 
-use naming::cdi::{self, Catalog, Format, QualifiedName, Spec};
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
+use naming::cdi::{self, Catalog, Format, QualifiedName, Spec};
 
 const FILES: [&str; 3] = ["etc/cdi/low.yaml", "run/cdi/high.yaml", "run/cdi/high.json"];
 /// Sorts after every other file, and is unusable.

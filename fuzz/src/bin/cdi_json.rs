@@ -1,9 +1,9 @@
 //! Device specifications as JSON.
 #![no_main]
 
-use naming::cdi::{Format, Spec};
 use job_adopt_fuzz::assert_fit;
 use libfuzzer_sys::fuzz_target;
+use naming::cdi::{Format, Spec};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(spec) = Spec::parse(bytes, Format::Json) {

@@ -1,8 +1,8 @@
 //! Qualified names of CDI devices.
 #![no_main]
 
-use naming::cdi::QualifiedName;
 use libfuzzer_sys::fuzz_target;
+use naming::cdi::QualifiedName;
 
 fuzz_target!(|text: &str| {
     if let Ok(name) = text.parse::<QualifiedName>() {

@@ -1,9 +1,9 @@
 //! Device specifications as YAML.
 #![no_main]
 
-use naming::cdi::{Format, Spec};
 use job_adopt_fuzz::assert_fit;
 use libfuzzer_sys::fuzz_target;
+use naming::cdi::{Format, Spec};
 
 fuzz_target!(|bytes: &[u8]| {
     match Spec::parse(bytes, Format::Yaml) {

@@ -6,9 +6,9 @@
 use std::path::Path;
 
 use helper::devices::DeviceName;
-use naming::directory;
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
+use naming::directory;
 
 const LIST: &str = "/run/devices";
 

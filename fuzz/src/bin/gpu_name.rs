@@ -1,8 +1,8 @@
 //! Names of GPUs.
 #![no_main]
 
-use naming::GpuName;
 use libfuzzer_sys::fuzz_target;
+use naming::GpuName;
 
 fuzz_target!(|text: &str| {
     if let Ok(name) = text.parse::<GpuName>() {

@@ -240,9 +240,9 @@ impl StampedCgroup {
                 let leaf = leaf.cloned().unwrap_or_default();
                 match self.place.clone().into_leaf(Some(&leaf))? {
                     Ok(leaf) => {
-                        let target = AttachTarget::from_leaf(&leaf)?;
+                        let child = AttachTarget::from_leaf(&leaf)?;
                         let confined =
-                            bpf::confine(target, containment, OldFilter::Replace, deadline)?;
+                            bpf::confine(child, containment, OldFilter::Replace, deadline)?;
                         Ok(confined.name)
                     }
                     // 0: all levels of the target exist. The prediction adds the child, which does not.

@@ -151,7 +151,7 @@ fn record_of_older_build_is_registered_again_by_the_name_that_slurm_has() {
         };
         let path = |id: &str| format!("/run/job-adopt/jobs/{}/{id}.json", ALICE.uid);
         let ended = "999999";
-        for id in [&*job.id.to_string(), ended] {
+        for id in [&*job.id, ended] {
             node.write_root_file(&path(id), &record(id));
         }
         node.pam(ALICE).fails().says("[JA09]");
@@ -159,7 +159,7 @@ fn record_of_older_build_is_registered_again_by_the_name_that_slurm_has() {
         let expected = format!("job {}: 12 devices, from its next login on", job.id);
         let again = again.says(&expected);
         again.says(&format!("job {ended}: has ended"));
-        let written = node.read(&path(&job.id.to_string()));
+        let written = node.read(&path(&job.id));
         assert!(
             written.contains(&format!(r#""node_name":"{}""#, node.name())),
             "{written}"
