@@ -5,7 +5,7 @@ use crate::error::Failure;
 use crate::settings::Settings;
 use crate::variables::Environment;
 use kernel::bpf::OldFilter;
-use protocol::{Placement, Plan, Reply, Request};
+use protocol::{Plan, Reply, Request};
 use std::time::Instant;
 
 /// One login, and the access to its surroundings that a ruling needs.
@@ -48,15 +48,13 @@ pub(super) struct Adoption<'a> {
 }
 
 impl Adoption<'_> {
-    /// Returns what happens to our filter for another list, which may be newer than the plan. That of a registered cgroup
-    /// only `register` exchanges, as it may have read the record again since the helper did. Elsewhere a login brings
-    /// the newer list, unless its plan is that of the account phase.
+    /// Returns what happens to an older filter that we attached. The plan of the account phase replaces no filter, which
+    /// may be newer.
     pub(super) fn old_filter(&self) -> OldFilter {
-        let is_registered = matches!(self.plan.placement, Placement::Cgroup { .. });
-        if is_registered || !self.context.carried_replies.is_empty() {
-            OldFilter::Keep
-        } else {
+        if self.context.carried_replies.is_empty() {
             OldFilter::Replace
+        } else {
+            OldFilter::Keep
         }
     }
 

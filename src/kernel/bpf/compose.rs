@@ -290,7 +290,8 @@ const LOCKED_ROUNDS_MAX: usize = 8;
 pub enum OldFilter {
     /// The new filter replaces it.
     Replace,
-    /// It stays, and the login is refused: the containment may be older than the filter.
+    /// It stays, and the login is refused: the containment comes from a carried reply, which may be older
+    /// than the filter.
     Keep,
 }
 
@@ -500,7 +501,7 @@ impl AttachPoint<'_> {
             return Ok(None);
         }
         if filter.old_filter == OldFilter::Keep && !ours.is_empty() {
-            return Err(Error::obstacle(self.dir, Obstacle::OtherList));
+            return Err(Error::obstacle(self.dir, Obstacle::ChangedByOthers));
         }
         let program = Program::load(&filter.name, &filter.insns)?;
         // The first of ours is replaced, and any further one goes.

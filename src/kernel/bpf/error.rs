@@ -70,12 +70,7 @@ pub enum Obstacle {
     /// This program must run at the leaf and does not, although every step succeeded.
     #[error("program {0} is not in force there")]
     NotEffective(u32),
-    /// Our filter for another list is there, and may not be replaced.
-    #[error(
-        "our filter there is for another list of devices; if that stays so, run job-adopt register --again with the job's id"
-    )]
-    OtherList,
-    /// Other programs have changed filters in every round.
+    /// Other programs have changed filters in every round, or our older filter may not be replaced.
     #[error("others keep changing the filters there")]
     ChangedByOthers,
 }
