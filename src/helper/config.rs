@@ -161,6 +161,20 @@ impl Config {
             .message_file
     }
 
+    /// Reads only where Slurm's configuration is, so that a mistake elsewhere in the file does not show another one.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the file is not trusted, or the path is none.
+    pub fn read_slurm_conf(path: &Path, trust: &Trust) -> Result<Option<PathBuf>, ConfigError> {
+        match Self::read(path, trust) {
+            Ok(config) => Ok(config.devices.slurm_conf),
+            Err(_) => Ok(Self::read_key(path, trust, "slurm_conf")?
+                .devices
+                .slurm_conf),
+        }
+    }
+
     /// Reads one key, and ignores all other lines. All other settings have their defaults. Of several lines with the key
     /// the last one counts.
     ///

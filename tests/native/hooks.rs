@@ -309,6 +309,14 @@ fn failing_list_fails_job_that_slurm_does_not_confine() {
         node.write_root_file("/etc/security/job_adopt.conf", "nonesuch = 1\n");
         run(3, "ConstrainDevices=yes\n").ok();
         run(3, "ConstrainDevices=no\n").exits(1);
+        // The files of another Slurm say nothing.
+        node.sh("mkdir /opt/slurm && cp /etc/slurm/*.conf /opt/slurm")
+            .ok();
+        node.write_root_file(
+            "/etc/security/job_adopt.conf",
+            "slurm_conf = /opt/slurm/slurm.conf\nnonesuch = 1\n",
+        );
+        run(3, "ConstrainDevices=yes\n").exits(1);
     });
 }
 

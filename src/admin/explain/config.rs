@@ -50,8 +50,9 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     ];
     let keys = Config::keys_in_force(&path, &Trust::root());
     // Slurm's prolog asks for this, also where a fault of our file refuses every login.
-    let config = Config::read(&path, &Trust::root()).unwrap_or_default();
-    rows.extend(row_of_slurm(&config));
+    if let Ok(slurm_conf) = Config::read_slurm_conf(&path, &Trust::root()) {
+        rows.extend(row_of_slurm(slurm_conf));
+    }
     for key in keys.as_deref().unwrap_or_default() {
         let origin = match key.line {
             Some(line) => format!("{}:{line}", path.display()),
@@ -79,8 +80,8 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 
 /// The row of Slurm's own containment, which logins follow: `yes`, `no`, or why it is not known. `None` on a node without
 /// Slurm.
-fn row_of_slurm(config: &Config) -> Option<Row> {
-    let search = SlurmConfSearch::new(Tree::host(), config.devices.slurm_conf.clone());
+fn row_of_slurm(slurm_conf: Option<PathBuf>) -> Option<Row> {
+    let search = SlurmConfSearch::new(Tree::host(), slurm_conf);
     let files = match search.files() {
         Ok(files) => files,
         Err(error) if error.is_missing() => return None,
