@@ -254,10 +254,19 @@ fn job_whose_cgroup_lost_its_stamp_is_not_registered_again() {
         let job = register(node, "4242");
         let before = (record(&job), filter(&job));
         specify(node, "/dev/nvidia2");
+        // A scheduler has given it to another job.
         job.stamp(&format!("{}:77", BOB.uid));
         register_again(node, &["4242"])
             .exits(3)
-            .says("has no stamp of this job; if it runs, register it with all its options");
+            .says("register job 4242: it has ended");
+        let all = register_again(node, &["--all"]).ok();
+        assert_eq!(all.stdout, "job 4242: has ended\n");
+        job.unstamp();
+        for arguments in [&["4242"], &["--all"]] {
+            register_again(node, arguments)
+                .exits(3)
+                .says("has no stamp of this job; if it runs, register it with all its options");
+        }
         assert_eq!((record(&job), filter(&job)), before);
     });
 }

@@ -12,7 +12,7 @@ use crate::exit_status::{EXIT_FAILED, EXIT_FINE};
 use crate::options::OPERATION_TIMEOUT;
 use crate::output::Output;
 use helper::Config;
-use helper::jobs::records::{LoginTarget, Record, RecordDevices, RegisteredJob, Registry};
+use helper::jobs::records::{LoginTarget, Record, RecordDevices, RegisteredJob, Registry, Via};
 use helper::jobs::sources::{AskedDaemons, Sought};
 use kernel::cgroup::{Mount, ignore_gone};
 use kernel::trust::Trust;
@@ -69,7 +69,7 @@ pub(super) fn register_again(
     let mut code = EXIT_FINE;
     let mut written = Ok(());
     for job in jobs {
-        match renewer.renew(&job, output) {
+        match renewer.renew_running(&job, output) {
             Ok(Renewal::Ended) if id.is_some() => {
                 output.warn(Error::failed("register job", &job.id, "it has ended"));
                 code = EXIT_FAILED;
@@ -122,22 +122,35 @@ struct Renewer<'a> {
 }
 
 impl Renewer<'_> {
+    /// As [`Renewer::renew`]; but what fails for a job that its scheduler does not have any more is no failure.
+    fn renew_running(
+        &mut self,
+        job: &RegisteredJob,
+        output: &mut Output<'_>,
+    ) -> Result<Renewal, Error> {
+        let result = self.renew(job, output);
+        match (&result, &job.record) {
+            (Err(_), Ok(record)) if matches!(self.find_job(record), Presence::Gone) => {
+                Ok(Renewal::Ended)
+            }
+            _ => result,
+        }
+    }
+
     /// Resolves the devices of one job, exchanges its filter, and then writes its record. Stamp, start and namespace
     /// stay.
     ///
     /// # Errors
     ///
     /// [`Error`] for a record that cannot be used, and for the step that failed. Until the filter is exchanged all is as
-    /// it was; after that the error tells that the record is not.
+    /// it was. A filter that is attached and not in force stays; the error tells if the record alone is the old one.
     fn renew(&mut self, job: &RegisteredJob, output: &mut Output<'_>) -> Result<Renewal, Error> {
         let failed = |cause: &str| Error::failed("register job", &job.id, cause);
         let known = job.record.as_ref().map_err(|cause| failed(cause))?;
         if known.devices() == RecordDevices::Uncontained {
             return Ok(Renewal::NoList);
         }
-        let Some(config) = self.configure(known)? else {
-            return Ok(Renewal::Ended);
-        };
+        let config = self.configure(known)?;
         let (checked, _lock) = check_and_lock(known)?;
         if has_lost_cgroup(known)? {
             return Ok(Renewal::Ended);
@@ -147,11 +160,16 @@ impl Renewer<'_> {
             Some(_) => return Err(failed("it has changed meanwhile; run this again")),
             None => return Ok(Renewal::Ended),
         }
+        let checked = match checked? {
+            Some(cgroup) if cgroup.is_of_another_job(known) => return Ok(Renewal::Ended),
+            Some(cgroup) => Some(cgroup.require_stamped(known)?),
+            None => None,
+        };
         let mut record = known.clone();
         let devices = JobDevices::resolve(&mut record, &config, output)?;
-        let in_force = match checked? {
+        let in_force = match checked {
             Some(cgroup) => {
-                let cgroup = cgroup.require_stamped(&record)?.stamp(&record)?;
+                let cgroup = cgroup.stamp(&record)?;
                 let deadline = Instant::now() + OPERATION_TIMEOUT;
                 cgroup.confine(&devices.containment, record.leaf.as_ref(), deadline, output)?
             }
@@ -177,39 +195,56 @@ impl Renewer<'_> {
     }
 
     /// The configuration with what Slurm calls this node: by the option, as when the job was registered, or as its daemon
-    /// says, since older builds did not note it. `None` if Slurm has the job no more.
+    /// says, since older builds did not note it.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if the name is needed and Slurm cannot be asked; as [`require_node_name`].
-    fn configure(&mut self, record: &Record) -> Result<Option<Config>, Error> {
+    /// As [`require_node_name`].
+    fn configure(&mut self, record: &Record) -> Result<Config, Error> {
         let mut config = self.config.clone();
         config.devices = settings_of(record, &config.devices);
         if let Some(name) = self.node {
             config.devices.node_name = Some(name.to_string());
         }
-        if !needs_node_name(record) || config.devices.node_name.is_some() {
-            return Ok(Some(config));
-        }
-        let uids = [record.uid].into();
-        let found = query_scheduler_for(
-            SourceName::Slurm,
-            &config,
-            Sought::Users(&uids),
-            &mut self.asked,
-        )
-        .map_err(|error| Error::failed("register job", &record.id, error))?;
-        let mut jobs = found.jobs.into_iter().map(|(_, job)| job);
-        if let Some(job) = jobs.find(|job| job.id == record.id) {
-            if let Placement::Extern { node, .. } = job.placement {
+        if needs_node_name(record) && config.devices.node_name.is_none() {
+            if let Presence::Running(Placement::Extern { node, .. }) = self.find_job(record) {
                 config.devices.node_name = Some(node.to_string());
             }
-        } else if found.doubts.is_empty() {
-            return Ok(None);
         }
         require_node_name(record, &config)?;
-        Ok(Some(config))
+        Ok(config)
     }
+
+    /// Asks the scheduler that places the job's logins whether it runs.
+    fn find_job(&mut self, record: &Record) -> Presence {
+        let source = match record.target {
+            LoginTarget::Cgroup(_) => return Presence::Unknown,
+            LoginTarget::Via(via) => match via {
+                Via::Slurm => SourceName::Slurm,
+                Via::Flux => SourceName::Flux,
+            },
+        };
+        let uids = [record.uid].into();
+        let sought = Sought::Users(&uids);
+        let Ok(found) = query_scheduler_for(source, self.config, sought, &mut self.asked) else {
+            return Presence::Unknown;
+        };
+        let mut jobs = found.jobs.into_iter().map(|(_, job)| job);
+        match jobs.find(|job| job.id == record.id) {
+            Some(job) => Presence::Running(job.placement),
+            None if found.doubts.is_empty() && found.without_logins.is_empty() => Presence::Gone,
+            None => Presence::Unknown,
+        }
+    }
+}
+
+/// What a scheduler says of a job.
+enum Presence {
+    Running(Placement),
+    /// It has no such job.
+    Gone,
+    /// It cannot be asked, or a daemon did not answer.
+    Unknown,
 }
 
 /// Tells whether the record's cgroup is gone, with all processes of the job.

@@ -88,6 +88,13 @@ impl CheckedCgroup {
         Ok(dir.identity()? == self.place.dir()?.identity()? && Stamp::read(dir)? == self.stamp)
     }
 
+    /// Tells whether the cgroup has the stamp of another job: a scheduler has given it to that one.
+    pub(super) fn is_of_another_job(&self, record: &Record) -> bool {
+        self.stamp
+            .as_ref()
+            .is_some_and(|stamp| *stamp != record_stamp(record))
+    }
+
     /// Requires the stamp of the record's own job.
     ///
     /// # Errors
