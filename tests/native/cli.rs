@@ -82,18 +82,36 @@ fn register_takes_devices_from_input_of_imp_and_the_job_from_options() {
     on_node(|node| {
         node.reporting("");
         let job = start_unregistered_job(node);
-        let register = |input: &Value| {
+        let register_with = |input: &Value, option: &str| {
             node.write("/run/input", &input.to_string());
             let path = job.cgroup.path();
             node.sh(&format!(
-                "job-adopt register --json - --id 4242 --user alice --cgroup {path} </run/input"
+                "job-adopt register --json - --id 4242 --user alice --cgroup {path} {option} </run/input"
             ))
         };
+        let register = |input: &Value| register_with(input, "");
         let unsaid = json!({ "J": "e30.e30.none" });
         assert!(register(&unsaid).fails().stderr.contains("about devices"));
         let other = json!({ "J": "e30.e30.none", "options": {}, "id": "7" });
         assert!(register(&other).fails().stderr.contains("`id`"));
+        // The admin's word is for jobs alone for which Flux asks for nothing.
+        let list = json!({ "DevicePolicy": "auto", "DeviceAllow": [] });
+        for (options, option) in [
+            (list, "--policy auto"),
+            (json!({ "DevicePolicy": "closed" }), "--policy auto"),
+            (json!({}), "--policy closed"),
+        ] {
+            let input = json!({ "J": "e30.e30.none", "options": options });
+            register_with(&input, option).exits(2);
+        }
         assert!(!node.exists(&job.record_path()));
+        for options in [json!({}), json!({ "DevicePolicy": "auto" })] {
+            let input = json!({ "J": "e30.e30.none", "options": options });
+            register_with(&input, "--policy auto").ok();
+            node.sh("job-adopt unregister 4242").ok();
+        }
+        register_with(&unsaid, "--policy auto").ok();
+        assert!(job.cgroup.filters().is_empty());
         // More than the limit of a record: the job specification has the user's environment.
         let allow = json!([["/dev/nvidia0", "rw"]]);
         let input = json!({ "J": "x".repeat(100_000),

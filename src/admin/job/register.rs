@@ -16,6 +16,7 @@ use crate::output::Output;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use helper::Config;
+use helper::devices::Policy;
 use helper::jobs::records::{
     LoginTarget, Options as Policies, PrologEnvironment, Record, Registry, Via,
 };
@@ -76,7 +77,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME", value_parser = parse_value::<NodeName>)]
     pub(super) node: Option<NodeName>,
     /// Policy and devices from the input of Flux's IMP, on standard input; all else from options
-    #[arg(long, value_name = "-", value_parser = ["-"], conflicts_with_all = ["policy", "device"])]
+    #[arg(long, value_name = "-", value_parser = ["-"], conflicts_with = "device")]
     pub(super) json: Option<String>,
     #[command(flatten)]
     limits: LimitOptions,
@@ -138,7 +139,8 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     require_root("register job")?;
     let mut record = record.map_or_else(read_record, Ok)?;
     if options.json.is_some() {
-        record.options = Policies::parse_imp_input(&read_input(IMP_INPUT_BYTES_MAX)?)?;
+        let input = Policies::parse_imp_input(&read_input(IMP_INPUT_BYTES_MAX)?)?;
+        record.options = choose_devices(input, record.options)?;
     }
     let mut config = options.conf.read()?;
     if let Some(node) = &options.node {
@@ -148,6 +150,29 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let limits = resolve_limits(&options.limits, &record)?;
     register(record, &limits, &config, output)?;
     Ok(EXIT_FINE)
+}
+
+/// Chooses between what Flux asks for and `--policy auto`, by which the admin says that a job for which Flux asks for no
+/// containment may have every device.
+///
+/// # Errors
+///
+/// [`Error::Input`] for another policy among the options, and if Flux asks for a list.
+fn choose_devices(
+    input: Option<Policies>,
+    option: Option<Policies>,
+) -> Result<Option<Policies>, Error> {
+    let Some(option) = option else {
+        return Ok(input);
+    };
+    let asks_for_none = input.as_ref().is_none_or(|input| {
+        input.device_allow.is_none() && matches!(input.device_policy, None | Some(Policy::Auto))
+    });
+    if option.device_policy == Some(Policy::Auto) && asks_for_none {
+        return Ok(Some(option));
+    }
+    let cause = "beside --json, only --policy auto can stand, for input without DeviceAllow and with no policy but auto";
+    Err(Error::usage("register", cause))
 }
 
 /// Completes the limits of the options by this node. It fails as [`JobLimits::resolve`] does, and with

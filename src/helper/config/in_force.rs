@@ -17,12 +17,13 @@ pub struct KeyInForce {
 }
 
 /// Each default that is a text; the other keys are not set by default.
-const DEFAULTS: [(&str, &str); 10] = [
+const DEFAULTS: [(&str, &str); 11] = [
     ("sources", "registry, slurm, flux"),
     ("registry", "/run/job-adopt/jobs"),
     ("enforce", "always"),
     ("cdi_dirs", "/etc/cdi, /run/cdi"),
     ("slurm_devices", "inherit"),
+    ("slurm_allowed_devices", "no"),
     ("env", "id"),
     ("end_grace", "2"),
     ("flux_user", "flux"),
