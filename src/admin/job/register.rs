@@ -600,7 +600,6 @@ mod tests {
             "--id 7 --uid 5 --via slurm --account oar",
             "--json - --cgroup /a --uid 5",
             "--id 7 --uid 5 --via flux --json /tmp/input",
-            "--id 7 --uid 5 --via flux --json - --policy auto",
             "--id 7 --uid 5 --via flux --json - --device /dev/fuse",
         ] {
             let error = build(line).unwrap_err();

@@ -22,6 +22,10 @@ pub struct ContainerParts {
     pub has_intel_rdt: bool,
     /// The node's network devices that a container takes.
     pub net_devices: BTreeSet<String>,
+    /// The names of the variables in `env`.
+    pub variables: BTreeSet<String>,
+    /// Whether a device node has `fileMode`, `uid` or `gid`: the node's own file keeps its mode and owner.
+    pub sets_node_modes: bool,
 }
 
 impl ContainerParts {
@@ -35,6 +39,27 @@ impl ContainerParts {
         }
         self.has_intel_rdt |= other.has_intel_rdt;
         self.net_devices.extend(other.net_devices);
+        self.variables.extend(other.variables);
+        self.sets_node_modes |= other.sets_node_modes;
+    }
+
+    /// Describes what nearly every generated specification has for containers alone. For who looks at a name, not for the
+    /// log of each job.
+    pub fn usual_parts(&self) -> Vec<String> {
+        let mut parts = Vec::new();
+        if !self.variables.is_empty() {
+            let names: Vec<&String> = self.variables.iter().collect();
+            let names = list_first(LISTED_MAX, &names);
+            parts.push(format!(
+                "variables are for containers: a login does not get {names}"
+            ));
+        }
+        if self.sets_node_modes {
+            let text =
+                "fileMode, uid and gid are for containers: the files of this node stay as they are";
+            parts.push(text.to_owned());
+        }
+        parts
     }
 
     /// Lists the files of mounts and hooks that the node lacks. A login must not call this: a network

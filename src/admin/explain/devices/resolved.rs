@@ -92,7 +92,7 @@ impl NameReport {
     }
 
     /// Warns of what a specification gives to containers and logins do not get: groups that `user` lacks (none are named
-    /// without a user), files that this node lacks, network devices and `intelRdt`.
+    /// without a user), files that this node lacks, network devices, `intelRdt`, variables, and modes of nodes.
     fn warn_of_container(
         &mut self,
         specifier: &str,
@@ -101,7 +101,8 @@ impl NameReport {
         user: Option<&NodeUser>,
     ) {
         let missing = container.missing_files(&resolver.specifiers.tree);
-        for warning in container_warnings(container, user, &missing) {
+        let warnings = container_warnings(container, user, &missing);
+        for warning in warnings.into_iter().chain(container.usual_parts()) {
             self.warnings
                 .push(format!("{specifier}: {}", printable(&warning)));
         }

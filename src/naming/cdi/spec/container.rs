@@ -63,14 +63,14 @@ fn check_texts(value: Value, version: Version) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// Checks `NAME=VALUE`. A NUL would end the variable early; any other character may be in a value.
-pub(super) fn check_variable(value: Value) -> Result<(), SpecError> {
+/// Checks `NAME=VALUE`, and returns the name. A NUL would end the variable early; any other character may be in a value.
+pub(super) fn check_variable(value: Value) -> Result<String, SpecError> {
     let text = value.into_text()?;
     if text.contains('\0') {
         return Err(SpecError::rule(format_args!("{} has a NUL", quote(&text))));
     }
     match text.split_once('=') {
-        Some((name, _)) if !name.is_empty() => Ok(()),
+        Some((name, _)) if !name.is_empty() => Ok(name.to_owned()),
         _ => Err(SpecError::rule(format_args!(
             "{} is not NAME=VALUE",
             quote(&text)

@@ -52,6 +52,7 @@ const PATH_BYTES_MAX: usize = 4095;
 pub(super) fn parse_edits(edits: Value, version: Version) -> Result<Option<Edits>, SpecError> {
     Fields::parse(edits, |fields| {
         let nodes = fields.list("deviceNodes", |value| parse_node(value, version))?;
+        let sets_node_modes = nodes.iter().any(|(_, sets_mode)| *sets_mode);
         let env = fields.list("env", container::check_variable)?;
         let gids = parse_gids(fields, version)?;
         let (has_others, parts) = container::check_edits(fields, version)?;
@@ -59,8 +60,11 @@ pub(super) fn parse_edits(edits: Value, version: Version) -> Result<Option<Edits
         let container = ContainerParts {
             // The standard ignores the group 0.
             gids: gids.into_iter().filter(|gid| *gid != 0).collect(),
+            variables: env.into_iter().collect(),
+            sets_node_modes,
             ..parts
         };
+        let nodes = nodes.into_iter().map(|(node, _)| node).collect();
         Ok((!is_empty).then_some(Edits { nodes, container }))
     })
 }
@@ -81,14 +85,16 @@ fn parse_gid(value: Value, version: Version) -> Result<u32, SpecError> {
     number_up_to(value, u32::MAX)
 }
 
-/// Parses an element of `deviceNodes`; checks the keys that matter in a container only, and drops them. A text that is
-/// empty counts as a missing one, except for the path.
-fn parse_node(node: Value, version: Version) -> Result<NodeEdit, SpecError> {
+/// Parses an element of `deviceNodes`, and tells whether it sets the mode or owner of the node in a container; these are
+/// checked and dropped. A text that is empty counts as a missing one, except for the path.
+fn parse_node(node: Value, version: Version) -> Result<(NodeEdit, bool), SpecError> {
     Fields::parse(node, |fields| {
+        let mut sets_mode = false;
         for unused in ["fileMode", "uid", "gid"] {
-            fields.value(unused, |value| number_up_to(value, u32::MAX))?;
+            let value = fields.value(unused, |value| number_up_to(value, u32::MAX))?;
+            sets_mode |= value.is_some();
         }
-        Ok(NodeEdit {
+        let edit = NodeEdit {
             path: fields.required("path", parse_path)?,
             host_path: fields
                 .value("hostPath", |value| parse_host_path(value, version))?
@@ -97,7 +103,8 @@ fn parse_node(node: Value, version: Version) -> Result<NodeEdit, SpecError> {
             major: fields.value("major", |value| number_up_to(value, MAJOR_MAX))?,
             minor: fields.value("minor", |value| number_up_to(value, MINOR_MAX))?,
             access: fields.value("permissions", parse_access)?.flatten(),
-        })
+        };
+        Ok((edit, sets_mode))
     })
 }
 

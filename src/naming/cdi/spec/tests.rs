@@ -109,7 +109,8 @@ fn variable_with_a_newline_is_taken() {
 
 #[test]
 fn parts_for_containers_are_kept_to_be_named() {
-    let edits = r#"{"deviceNodes": [{"path": "/dev/x"}], "additionalGids": [0, 44, 105],
+    let edits = r#"{"deviceNodes": [{"path": "/dev/x", "gid": 0}], "additionalGids": [0, 44, 105],
+        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
         "mounts": [{"hostPath": "/usr/lib/libx.so", "containerPath": "/x"},
                    {"hostPath": "tmpfs", "containerPath": "/t", "type": "tmpfs"}],
         "hooks": [{"hookName": "createContainer", "path": "/usr/bin/hook"}],
@@ -121,6 +122,11 @@ fn parts_for_containers_are_kept_to_be_named() {
     assert_eq!(container.files, files.into());
     assert!(container.has_intel_rdt);
     assert_eq!(container.net_devices, ["ib0".to_owned()].into());
+    let usual = container.usual_parts().join("; ");
+    assert!(
+        usual.contains("does not get NVIDIA_VISIBLE_DEVICES; fileMode, uid and gid"),
+        "{usual}"
+    );
     let bare = edits_of("1.1.0", r#"{"deviceNodes": [{"path": "/dev/x"}]}"#);
     assert_eq!(bare.unwrap().container, ContainerParts::default());
 }
