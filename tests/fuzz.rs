@@ -11,6 +11,7 @@ use std::process::Command;
 
 use helper::Config;
 use helper::jobs::records::Record;
+use module::{ArgumentOrigin, Settings};
 use protocol::{Reply, Request, VERSION, Verdict};
 use serde_json::Value;
 
@@ -162,7 +163,34 @@ fn corpora_have_accepted_inputs() {
     }
 }
 
-/// A fuzzer that never meets a key finds no fault behind it.
+/// A fuzzer that never meets a word finds no fault behind it.
+#[test]
+fn dictionaries_have_every_argument_and_every_key_of_a_record() {
+    let arguments = std::fs::read_to_string("fuzz/dictionaries/arguments").unwrap();
+    for origin in [ArgumentOrigin::Slurm, ArgumentOrigin::Ours] {
+        for name in Settings::names(origin) {
+            let words = [format!("\"{name}\""), format!("\"{name}=")];
+            let is_there = words.iter().any(|word| arguments.contains(word));
+            assert!(is_there, "{name} is not in the dictionary of arguments");
+        }
+    }
+    let records = std::fs::read_to_string("fuzz/dictionaries/record").unwrap();
+    for key in declared_record_keys() {
+        assert!(
+            records.contains(&format!("\"\\\"{key}\\\"")),
+            "{key} is not in the dictionary of records"
+        );
+    }
+}
+
+/// Lists the keys of a record from its declaration, by the error for another one.
+fn declared_record_keys() -> Vec<String> {
+    let error = Record::parse(br#"{"nonesuch":0}"#).unwrap_err().to_string();
+    let (_, declared) = error.split_once("expected one of ").unwrap();
+    let keys = declared.split('`').skip(1).step_by(2);
+    keys.map(str::to_owned).collect()
+}
+
 #[test]
 fn dictionary_of_records_has_keys_of_device_numbers() {
     let dictionary = std::fs::read_to_string("fuzz/dictionaries/record").unwrap();

@@ -349,6 +349,30 @@ fn every_prolog_variable_is_in_settings_with_default() {
     assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), seen);
 }
 
+/// The keys are read from the declaration, by the error for another one.
+#[test]
+fn every_key_of_a_record_is_documented() {
+    let record = helper::jobs::records::Record::parse(br#"{"nonesuch":0}"#);
+    let error = record.unwrap_err().to_string();
+    let (_, declared) = error.split_once("expected one of ").unwrap();
+    let declared: BTreeSet<&str> = declared.split('`').skip(1).step_by(2).collect();
+    assert!(declared.contains("version"), "{error}");
+    for key in declared {
+        // An entry begins with one key or with several, and so does a row of a table.
+        let is_entry = |line: &str| {
+            let mut words = line.split([' ', ',', '"']).filter(|word| !word.is_empty());
+            match words.next() {
+                Some(".B" | ".BR") => words.any(|word| word == key),
+                first => first == Some(key),
+            }
+        };
+        assert!(
+            RECORD_PAGE.lines().any(is_entry),
+            "{key} is not on the page of records"
+        );
+    }
+}
+
 #[test]
 fn every_record_variable_is_documented() {
     for name in helper::jobs::records::PrologEnvironment::SLURM_NAMES {
