@@ -1,8 +1,8 @@
-//! Compares the mounts of two namespaces: each path must lead to the same files in both.
+//! Reads tables of mounts (proc_pid_mountinfo(5)), and compares those of two namespaces: each path must lead to the
+//! same files in both.
 //!
-//! The tables are the kernel's (proc_pid_mountinfo(5)). Ids of mounts, peer groups and options differ between
-//! copies of one tree, so they do not count. Only the file system counts to which a path leads, and the
-//! directory in it.
+//! Ids of mounts, peer groups and options differ between copies of one tree, so they do not count. Only the file
+//! system counts to which a path leads, and the directory in it.
 
 use crate::sys::file::read_to_end;
 use nix::errno::Errno;
@@ -12,6 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+
+/// Table of the mounts that this process sees.
+pub const OWN_TABLE: &str = "/proc/self/mountinfo";
 
 /// Maximum size of a table of mounts, which takes some 100 bytes for each.
 pub(super) const TABLE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -67,9 +70,9 @@ const LATE_FILE_SYSTEMS: [&str; 11] = [
 ///
 /// A table that cannot be read; `EINVAL` for a malformed one.
 pub fn is_memory_file_system(device: u64) -> io::Result<bool> {
-    let file = OwnedFd::from(File::open("/proc/self/mountinfo")?);
+    let file = OwnedFd::from(File::open(OWN_TABLE)?);
     let table = MountTable::parse(&read_to_end(file, TABLE_BYTES_MAX)?).ok_or(Errno::EINVAL)?;
-    let device = format!("{}:{}", major(device), minor(device));
+    let device = (major(device), minor(device));
     Ok(table
         .mounts
         .iter()
@@ -89,12 +92,71 @@ fn is_below(at: &str, trees: &[&str]) -> bool {
     trees.iter().any(|tree| is_within(at, tree))
 }
 
-/// A line of the table. Names keep the kernel's escapes, and each byte outside of ASCII becomes a character.
+/// The fields of a line of a table of mounts. Names keep the kernel's escapes ([`escape`]).
+#[derive(Clone, Copy, Debug)]
+pub struct MountLine<'a> {
+    id: &'a str,
+    parent: &'a str,
+    device: &'a str,
+    /// Directory of the file system that is mounted.
+    pub root: &'a str,
+    /// Mount point, an absolute path.
+    pub at: &'a str,
+    /// Type of the file system.
+    pub kind: &'a str,
+    /// Device, server or other name that the file system was mounted from.
+    pub source: &'a str,
+    /// Options of the file system, with commas between them.
+    pub options: &'a str,
+}
+
+impl<'a> MountLine<'a> {
+    /// Splits a line: id, parent, device, root, mount point, options of the mount, optional fields, a dash, type,
+    /// source, options of the file system. `None` for a line that the kernel would not write.
+    pub fn parse(line: &'a str) -> Option<Self> {
+        let (mount, system) = line.split_once(" - ")?;
+        let mut mount = mount.split(' ');
+        let mut system = system.split(' ');
+        let line = Self {
+            id: mount.next()?,
+            parent: mount.next()?,
+            device: mount.next()?,
+            root: mount.next()?,
+            at: mount.next()?,
+            kind: system.next()?,
+            source: system.next()?,
+            options: system.next()?,
+        };
+        let is_valid = !line.root.is_empty() && line.at.starts_with('/') && !line.kind.is_empty();
+        is_valid.then_some(line)
+    }
+
+    /// Parses the major and minor of the file system.
+    pub fn parse_device(&self) -> Option<(u64, u64)> {
+        let (major, minor) = self.device.split_once(':')?;
+        Some((parse_decimal(major)?.into(), parse_decimal(minor)?.into()))
+    }
+}
+
+/// Parses the lines of a table, and skips malformed ones. The last mount on a directory covers the others.
+pub fn parse_lines(table: &str) -> impl DoubleEndedIterator<Item = MountLine<'_>> {
+    table.lines().filter_map(MountLine::parse)
+}
+
+/// Writes a path as the kernel does in a table of mounts (`seq_path`).
+pub fn escape(path: &str) -> String {
+    path.replace('\\', "\\134")
+        .replace(' ', "\\040")
+        .replace('\t', "\\011")
+        .replace('\n', "\\012")
+}
+
+/// A mount, with each byte outside of ASCII in its names as a character.
 #[derive(Debug)]
 struct MountEntry {
     id: u32,
     parent: u32,
-    device: String,
+    device: (u64, u64),
     /// The directory of the file system that is mounted.
     root: String,
     at: String,
@@ -102,30 +164,16 @@ struct MountEntry {
 }
 
 impl MountEntry {
-    /// Parses a line: id, parent, device, root, mount point, options, optional fields, a dash, type, and two more
-    /// fields. `None` for a line without one of the fields that are kept, or with a mount point that does not begin
-    /// with `/`.
+    /// Parses a line; `None` for a malformed one.
     fn parse(line: &str) -> Option<Self> {
-        let (mount, system) = line.split_once(" - ")?;
-        let mut fields = mount.split(' ');
-        let mut field = || fields.next().filter(|field| !field.is_empty());
-        let id = parse_decimal(field()?)?;
-        let parent = parse_decimal(field()?)?;
-        let device = field()?.to_owned();
-        let root = field()?.to_owned();
-        let at = field()?.to_owned();
-        let kind = system
-            .split(' ')
-            .next()
-            .filter(|kind| !kind.is_empty())?
-            .to_owned();
-        at.starts_with('/').then_some(Self {
-            id,
-            parent,
-            device,
-            root,
-            at,
-            kind,
+        let line = MountLine::parse(line)?;
+        Some(Self {
+            id: parse_decimal(line.id)?,
+            parent: parse_decimal(line.parent)?,
+            device: line.parse_device()?,
+            root: line.root.to_owned(),
+            at: line.at.to_owned(),
+            kind: line.kind.to_owned(),
         })
     }
 }
@@ -335,6 +383,46 @@ mod tests {
     }
 
     #[test]
+    fn line_is_split_into_its_fields() {
+        let line =
+            "36 35 98:0 /a\\040b /mnt rw,noatime shared:1 master:2 - ext3  rw,errors=continue";
+        let mount = MountLine::parse(line).unwrap();
+        assert_eq!(
+            (mount.root, mount.at, mount.parse_device()),
+            ("/a\\040b", "/mnt", Some((98, 0)))
+        );
+        assert_eq!(
+            (mount.kind, mount.source, mount.options),
+            ("ext3", "", "rw,errors=continue")
+        );
+    }
+
+    #[test]
+    fn malformed_line_is_skipped_or_has_no_device() {
+        for bad in [
+            "1 1 0:1 / / rw ext4 x rw",
+            "1 1 0:1 / /a rw - ext4 x",
+            "1 1 0:1  /a rw - ext4 x rw",
+            "1 1 0:1 / a rw - ext4 x rw",
+            "1 1 0:1 / /a rw -  x rw",
+        ] {
+            assert!(MountLine::parse(bad).is_none(), "{bad:?}");
+            let table = format!("{}\n{bad}\n{}\n", NODE[0], NODE[1]);
+            assert_eq!(parse_lines(&table).count(), 2, "{bad:?}");
+        }
+        for device in ["", "0", "0:", ":1", "0:+1", "a:1"] {
+            let line = format!("1 1 {device} / / rw - ext4 x rw");
+            let mount = MountLine::parse(&line).unwrap();
+            assert_eq!(mount.parse_device(), None, "{device:?}");
+        }
+    }
+
+    #[test]
+    fn path_is_escaped_as_in_the_table() {
+        assert_eq!(escape("/a b\\c\td\ne#"), r"/a\040b\134c\011d\012e#");
+    }
+
+    #[test]
     fn copy_of_the_tree_is_no_difference() {
         let node = table(&NODE);
         let mut copy = table(&NODE);
@@ -478,6 +566,8 @@ mod tests {
             "1 1 0:1 / /a rw - ext4 x rw",
             "1 1 0:1 /",
             "1 x 0:1 / / rw - a b c",
+            "1 1 0:x / / rw - a b c",
+            "1 1 0:1 / / rw - a b",
         ] {
             assert!(MountTable::parse(bad.as_bytes()).is_none(), "{bad:?}");
         }
@@ -516,7 +606,7 @@ mod tests {
             is_memory_file_system(status.file_system).unwrap()
         };
         assert!(!is_memory("/proc"));
-        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let table = std::fs::read_to_string(OWN_TABLE).unwrap();
         let is_tmpfs = |line: &&str| line.contains(" /dev/shm ") && line.contains(" - tmpfs ");
         if table.lines().any(|line| is_tmpfs(&line)) {
             assert!(is_memory("/dev/shm"));
@@ -525,7 +615,7 @@ mod tests {
 
     #[test]
     fn own_table_has_no_difference_from_itself() {
-        let text = std::fs::read("/proc/self/mountinfo").unwrap();
+        let text = std::fs::read(OWN_TABLE).unwrap();
         let own = || MountTable::parse(&text).unwrap();
         assert_eq!(own().difference(&own(), &[]), None);
     }

@@ -5,7 +5,7 @@
 //! directories that jobs have to themselves.
 
 use super::OperationError;
-use super::mounts::{MountTable, TABLE_BYTES_MAX};
+use super::mounts::{MountTable, OWN_TABLE, TABLE_BYTES_MAX};
 use super::proc::count_threads;
 use super::sys::nsfs::{mount_namespace_number, namespace_kind, owning_user_namespace};
 use super::trust::{NODE_ROOT, Trust, open_below};
@@ -315,8 +315,8 @@ impl NamespaceOrigin {
                 .map_err(|errno| OperationError::new("open", path, errno))
         };
         let proc = open_dir("/proc")?;
-        let mounts = open_mounts(&proc)
-            .map_err(|error| OperationError::new("open", "/proc/self/mountinfo", error))?;
+        let mounts =
+            open_mounts(&proc).map_err(|error| OperationError::new("open", OWN_TABLE, error))?;
         let path = std::env::current_dir()
             .map_err(|error| OperationError::new("find", "working directory", error))?;
         Ok(Self {

@@ -3,6 +3,7 @@
 
 use super::{Dir, Error, Result};
 use crate::OperationError;
+use crate::mounts::{MountLine, OWN_TABLE};
 use crate::proc;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -19,7 +20,7 @@ const PROC_CGROUP_INIT_INO: u64 = 0xEFFF_FFFB;
 /// Inode of a hierarchy's root (`cgroup_setup_root` in `kernel/cgroup/cgroup.c`).
 const ROOT_INO: u64 = 1;
 
-/// The fields of a mount that matter here (proc(5), `/proc/PID/mountinfo`).
+/// A mount of a file system, perhaps of a hierarchy of cgroups.
 #[derive(Debug, PartialEq, Eq)]
 pub struct MountInfo {
     /// Major and minor of the file system.
@@ -40,24 +41,20 @@ impl MountInfo {
     ///
     /// As `open(2)` and `read(2)`.
     pub fn read_all() -> Result<Vec<Self>> {
-        const FILE: &str = "/proc/self/mountinfo";
-        let text = proc::read(FILE).map_err(|error| OperationError::new("read", FILE, error))?;
+        let text =
+            proc::read(OWN_TABLE).map_err(|error| OperationError::new("read", OWN_TABLE, error))?;
         Ok(text.lines().filter_map(Self::parse).collect())
     }
 
-    /// Parses a line: id, parent, device, root, mount point, options, optional fields, a dash, type, source, options
-    /// of the file system. `None` for a line without one of the fields that are kept.
+    /// Parses a line of the table of mounts; `None` for a malformed one.
     pub(super) fn parse(line: &str) -> Option<Self> {
-        let (mount, system) = line.split_once(" - ")?;
-        let mut mount = mount.split(' ').skip(2);
-        let (major, minor) = mount.next()?.split_once(':')?;
-        let mut system = system.split(' ');
+        let line = MountLine::parse(line)?;
         Some(Self {
-            device: (major.parse().ok()?, minor.parse().ok()?),
-            root: mount.next()?.to_owned(),
-            at: mount.next()?.to_owned(),
-            kind: system.next()?.to_owned(),
-            options: system.nth(1)?.to_owned(),
+            device: line.parse_device()?,
+            root: line.root.to_owned(),
+            at: line.at.to_owned(),
+            kind: line.kind.to_owned(),
+            options: line.options.to_owned(),
         })
     }
 }

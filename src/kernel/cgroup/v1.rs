@@ -9,6 +9,7 @@
 use super::hierarchy::MountInfo;
 use super::{Cpuset, Dir, Error, Membership, Result, ignore_gone};
 use crate::OperationError;
+use crate::mounts::OWN_TABLE;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat, major, minor, stat};
 use protocol::{CgroupPath, is_within};
@@ -27,12 +28,11 @@ impl MountInfo {
     ///
     /// As `open(2)` and `read(2)`.
     pub fn read_hierarchies(process: &Membership) -> Result<Vec<Self>> {
-        const FILE: &str = "/proc/self/mountinfo";
-        let failed = |error| OperationError::new("read", FILE, error);
+        let failed = |error| OperationError::new("read", OWN_TABLE, error);
         let hierarchies = process.v1_hierarchies();
         let mut missing: Vec<&str> = hierarchies.map(|(controllers, _)| controllers).collect();
         let mut mounts = Vec::new();
-        let file = File::open(FILE).map_err(failed)?;
+        let file = File::open(OWN_TABLE).map_err(failed)?;
         for line in BufReader::with_capacity(LIST_PART_BYTES, file).split(b'\n') {
             let line = line.map_err(failed)?;
             let Some(mount) = Self::parse(&String::from_utf8_lossy(&line)) else {
