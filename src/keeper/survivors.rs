@@ -11,7 +11,9 @@
 //! thread reads it: the caller waits for a while, and the end of this process ends the thread.
 
 use crate::fuse;
+use kernel::mounts::{MountLine, escape, parse_lines};
 use kernel::proc::{find_field, read_at_most, read_record};
+use protocol::is_within;
 use std::collections::BTreeSet;
 use std::fs::{self, read_link};
 use std::path::{Path, PathBuf};
@@ -243,27 +245,19 @@ fn find_file(thread: &Path) -> Option<PathBuf> {
     read_link(thread.join("fd").join(descriptor.to_string())).ok()
 }
 
-/// Finds the kind and the source of the file system that has this path (proc_pid_mountinfo(5)), by the longest mount
-/// point that contains it. `None` if the table cannot be read or is not as documented.
+/// Finds the kind and the source of the file system that has this path, by the longest mount point that contains it.
+/// `None` if the table cannot be read or has no such mount.
 fn find_mount(thread: &Path, path: &Path) -> Option<String> {
     let table = read_at_most(&thread.join("mountinfo"), MOUNTS_BYTES_MAX).ok()?;
-    let mut longest: Option<(&Path, String)> = None;
-    for line in table.lines() {
-        let Some((mount, system)) = line.split_once(" - ") else {
-            continue;
-        };
-        let at = Path::new(mount.split(' ').nth(4)?);
-        let mut words = system.split(' ');
+    let path = escape(&path.to_string_lossy());
+    let mut longest: Option<MountLine> = None;
+    for mount in parse_lines(&table) {
         // A later mount hides an earlier one of the same path.
-        if path.starts_with(at)
-            && longest
-                .as_ref()
-                .is_none_or(|(best, _)| at.starts_with(best))
-        {
-            longest = Some((at, format!("{} of {}", words.next()?, words.next()?)));
+        if is_within(&path, mount.at) && longest.is_none_or(|best| is_within(mount.at, best.at)) {
+            longest = Some(mount);
         }
     }
-    longest.map(|(_, system)| system)
+    longest.map(|mount| format!("{} of {}", mount.kind, mount.source))
 }
 
 fn read_word(path: &Path) -> String {
@@ -377,6 +371,19 @@ mod tests {
         let system = find_mount(&thread, Path::new("/proc/self/status")).unwrap();
         assert_eq!(system, "proc of proc");
         assert!(find_mount(&thread, Path::new("/")).is_some());
+    }
+
+    #[test]
+    fn mount_with_blank_in_its_name_is_found() {
+        let name = format!("keeper-mounts-{}", std::process::id());
+        let thread = std::env::temp_dir().join(name);
+        fs::create_dir(&thread).unwrap();
+        let table = "1 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                     2 1 0:9 / /mnt/a\\040b rw - nfs server:/a rw\n";
+        fs::write(thread.join("mountinfo"), table).unwrap();
+        let system = find_mount(&thread, Path::new("/mnt/a b/c d"));
+        fs::remove_dir_all(&thread).unwrap();
+        assert_eq!(system.as_deref(), Some("nfs of server:/a"));
     }
 
     #[test]
