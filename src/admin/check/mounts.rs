@@ -8,6 +8,7 @@ use super::trusted_file::is_exposed;
 use crate::accounts::HELPER_USER;
 use kernel::cgroup::{self, Mount};
 use kernel::choice::DIR as CHOICE_DIR;
+use kernel::mounts::{OWN_TABLE, parse_lines};
 use kernel::proc as procfs;
 use kernel::trust::{Trust, TrustError};
 use nix::sys::stat::fstat;
@@ -26,7 +27,7 @@ const FAVORDYNMODS: &str = "favordynmods";
 #[derive(Debug)]
 pub(super) struct MountFacts {
     hierarchy: Result<(), HierarchyError>,
-    /// `/proc/self/mounts`
+    /// The table of the mounts.
     mounts: String,
     /// The group of the helper's account. The helper gives up all groups but this one.
     helper_gid: Option<u32>,
@@ -58,7 +59,7 @@ struct Directory {
 impl MountFacts {
     /// Reads the mounts and directories of the node.
     pub(super) fn read(site: &Site) -> Self {
-        let mounts = procfs::read(site.at("/proc/self/mounts")).unwrap_or_default();
+        let mounts = procfs::read(site.at(OWN_TABLE)).unwrap_or_default();
         let features = procfs::read(site.at("/sys/kernel/cgroup/features")).unwrap_or_default();
         let directories = ["/run/job-adopt", CHOICE_DIR]
             .map(|path| Directory::read(&site.trust, site.at(path)))
@@ -175,17 +176,14 @@ fn judge_hierarchy(hierarchy: &Result<(), HierarchyError>) -> Finding {
     }
 }
 
-/// Finds the options of the mount at `path`, if its file system has this type.
+/// Finds the options of the file system at `path` in a table of mounts, if it has this type.
 fn mount_options<'a>(mounts: &'a str, path: &str, kind: &str) -> Option<&'a str> {
-    // The last mount at a path covers the others.
-    mounts.lines().rev().find_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        (fields.next()? == path && fields.next()? == kind).then(|| fields.next())?
-    })
+    let mut matching = parse_lines(mounts).filter(|mount| mount.at == path && mount.kind == kind);
+    matching.next_back().map(|mount| mount.options)
 }
 
 impl FavorDynMods {
-    /// Parses the mounts of a process, and the features of the kernel's cgroup v2.
+    /// Parses the table of mounts, and the features of the kernel's cgroup v2.
     fn parse(mounts: &str, features: &str) -> Self {
         let Some(options) = mount_options(mounts, CGROUP_PATH, "cgroup2") else {
             return Self::Unsupported;
@@ -333,11 +331,9 @@ impl Directory {
     }
 }
 
-/// Judges by the text of `/proc/self/mounts` whether the files of users' choices are in a file system of
-/// their own.
+/// Judges by the table of mounts whether the files of users' choices are in a file system of their own.
 fn judge_choices(mounts: &str, is_masked: bool) -> Finding {
-    let mut paths = mounts.lines().filter_map(|line| line.split(' ').nth(1));
-    if paths.any(|path| path == CHOICE_DIR) {
+    if parse_lines(mounts).any(|mount| mount.at == CHOICE_DIR) {
         return Finding::fine(Check::UseMount, CHOICE_DIR, "is a file system of its own");
     }
     let text = "is part of /run: any user who has logged in to a job can fill it, which stops \
@@ -357,6 +353,11 @@ mod tests {
     use super::*;
     use crate::check::finding::Severity;
     use crate::testing::Scratch;
+
+    /// Writes a line of the table of mounts.
+    fn mount(at: &str, kind: &str, options: &str) -> String {
+        format!("20 1 0:20 / {at} rw,nosuid shared:5 - {kind} x {options}\n")
+    }
 
     #[test]
     fn node_without_cgroup_v2_is_an_error() {
@@ -389,7 +390,7 @@ mod tests {
     #[test]
     fn missing_favordynmods_is_noted_if_kernel_has_option() {
         let severity = |options: &str, features: &str| {
-            let mounts = format!("cgroup2 /sys/fs/cgroup cgroup2 {options} 0 0\n");
+            let mounts = mount("/sys/fs/cgroup", "cgroup2", options);
             FavorDynMods::parse(&mounts, features)
                 .finding()
                 .map(|finding| finding.severity)
@@ -403,17 +404,17 @@ mod tests {
             severity("rw,favordynmods", "favordynmods\n"),
             Some(Severity::Fine)
         );
-        let v1 = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\nx /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        assert_eq!(FavorDynMods::parse(v1, "favordynmods\n").finding(), None);
+        let v1 = mount("/sys/fs/cgroup", "tmpfs", "rw")
+            + &mount("/sys/fs/cgroup/unified", "cgroup2", "rw");
+        assert_eq!(FavorDynMods::parse(&v1, "favordynmods\n").finding(), None);
     }
 
     #[test]
     fn hidepid_is_a_warning_unless_helper_group_sees_processes() {
         let severity = |options: &str, member: bool| {
-            let mounts = format!(
-                "proc /proc proc rw,hidepid=4 0 0\nproc /proc proc rw,nosuid,{options} 0 0\n\
-                 x /proc/x proc hidepid=2 0 0\n"
-            );
+            let mounts = mount("/proc", "proc", "rw,hidepid=4")
+                + &mount("/proc", "proc", options)
+                + &mount("/proc/x", "proc", "hidepid=2");
             judge_proc(&mounts, Some(if member { 44 } else { 45 })).severity
         };
         assert_eq!(severity("rw", false), Severity::Fine);
@@ -435,7 +436,7 @@ mod tests {
         }
         // The kernel ignores the group in this mode.
         for hidden in ["hidepid=4", "hidepid=ptraceable"] {
-            let mounts = format!("proc /proc proc rw,{hidden},gid=44 0 0\n");
+            let mounts = mount("/proc", "proc", &format!("rw,{hidden},gid=44"));
             let finding = judge_proc(&mounts, Some(44));
             assert_eq!(finding.severity, Severity::Warning, "{hidden}");
             assert!(
@@ -445,25 +446,28 @@ mod tests {
                     .contains("remount,hidepid=invisible,gid=44")
             );
         }
-        let without_proc = "sysfs /sys sysfs rw 0 0\n/proc\n";
-        assert_eq!(judge_proc(without_proc, Some(44)).severity, Severity::Error);
+        let without_proc = mount("/sys", "sysfs", "rw") + "/proc\n";
+        assert_eq!(
+            judge_proc(&without_proc, Some(44)).severity,
+            Severity::Error
+        );
     }
 
     #[test]
     fn choices_on_the_file_system_of_run_are_a_warning() {
-        let run = "tmpfs /run tmpfs rw 0 0\ntmpfs /run/job-adopt/used tmpfs rw 0 0\n";
-        let finding = judge_choices(run, false);
+        let run = mount("/run", "tmpfs", "rw") + &mount("/run/job-adopt/used", "tmpfs", "rw");
+        let finding = judge_choices(&run, false);
         assert_eq!(finding.severity, Severity::Warning);
         assert!(
             finding.remedy.command() == "job-adopt enable --only mount",
             "{finding:?}"
         );
-        let masked = judge_choices(run, true).remedy;
+        let masked = judge_choices(&run, true).remedy;
         assert_eq!(masked.command(), "");
         let expected =
             r"systemctl unmask 'run-job\x2dadopt-use.mount', then job-adopt enable --only mount";
         assert!(masked.advice().ends_with(expected), "{masked}");
-        let own = format!("{run}tmpfs /run/job-adopt/use tmpfs rw 0 0\n");
+        let own = run + &mount(CHOICE_DIR, "tmpfs", "rw");
         assert_eq!(judge_choices(&own, false).severity, Severity::Fine);
     }
 

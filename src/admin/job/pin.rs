@@ -8,6 +8,7 @@ use crate::error::Error;
 use helper::jobs::records::{LoginTarget, Record, Registry};
 use kernel::OperationError;
 use kernel::cgroup::Membership;
+use kernel::mounts::{OWN_TABLE, parse_lines};
 use kernel::namespace::{Namespace, NamespaceOrigin, PIN_DIR, owner_pin_dir, owner_pin_path};
 use kernel::proc::{self, Proc};
 use kernel::trust::Trust;
@@ -367,11 +368,8 @@ fn prepare_dir() -> io::Result<()> {
     Trust::root().make_dir(dir).map_err(io::Error::other)?;
     // make_dir lets everyone search a directory that it makes, and earlier versions left it so.
     fs::set_permissions(dir, Permissions::from_mode(PIN_DIR_MODE))?;
-    let mounts = proc::read("/proc/self/mountinfo")?;
-    if !mounts
-        .lines()
-        .any(|line| line.split(' ').nth(4) == Some(PIN_DIR))
-    {
+    let table = proc::read(OWN_TABLE)?;
+    if !parse_lines(&table).any(|mount| mount.at == PIN_DIR) {
         bind_mount(dir, dir)?;
     }
     Ok(mount(
