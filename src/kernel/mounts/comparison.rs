@@ -77,68 +77,153 @@ impl Target<'_> {
     }
 }
 
-impl MountTable {
-    /// Finds the automount point at this path or above it that the other table has as well; `None` without one.
-    fn automount<'a>(&'a self, other: &Self, at: &str) -> Option<&'a MountEntry> {
-        let mut all = self.mounts.iter().filter(|mount| mount.kind == "autofs");
-        all.find(|mount| {
-            let mut others = other.mounts.iter();
-            is_within(at, &mount.at)
-                && others.any(|their| (&their.at, &their.device) == (&mount.at, &mount.device))
+/// A rule by which a path may lead elsewhere in a job's namespace than on the node. None gives the job control over
+/// system files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tolerance {
+    /// Both paths lead to the same file, perhaps by other mounts.
+    SameFile,
+    /// Both lead to a file system of the kernel in its place below `/proc` or `/sys`: a pid namespace has its own
+    /// `/proc`, and others are mounted at their first use.
+    KernelFileSystem,
+    /// The job is still at an automount point of both, which may have mounted its file system on the node.
+    WaitingAutomount,
+    /// An automount point of both has mounted its file system in one of them alone.
+    Automount,
+    /// The node has mounted there since the job's namespace began, and the job has nothing there: it sees the directory
+    /// on which the node's mount is, or a directory below such a one.
+    LaterMount,
+    /// The job has a file system of a user there, and the node keeps no state there.
+    UserFileSystem,
+}
+
+/// Rules for every path, in the order in which they are tried.
+const RULES_EVERYWHERE: [Tolerance; 3] = [
+    Tolerance::SameFile,
+    Tolerance::KernelFileSystem,
+    Tolerance::WaitingAutomount,
+];
+/// Further rules for a path outside of [`SYSTEM_TREES`].
+const RULES_OUTSIDE_SYSTEM: [Tolerance; 3] = [
+    Tolerance::Automount,
+    Tolerance::LaterMount,
+    Tolerance::UserFileSystem,
+];
+
+/// A mount point of a namespace or of both, and its targets.
+struct ComparedPath<'a> {
+    at: &'a str,
+    node: &'a MountTable,
+    job: &'a MountTable,
+    on_node: Target<'a>,
+    in_job: Target<'a>,
+}
+
+impl<'a> ComparedPath<'a> {
+    /// Follows a path in both namespaces; `None` if it leads nowhere in one of them.
+    fn follow(node: &'a MountTable, job: &'a MountTable, at: &'a str) -> Option<Self> {
+        Some(Self {
+            at,
+            node,
+            job,
+            on_node: node.follow(at, LastMount::Enter)?,
+            in_job: job.follow(at, LastMount::Enter)?,
         })
     }
 
-    /// Finds the first path that leads elsewhere in a job's namespace than in this one, the node's; `None` if every
-    /// path leads to the same files. Jobs may have the `private` directories to themselves.
-    ///
-    /// Some more differences are tolerated, since they give the job no control over system files: `VOLATILE_TREES`; the
-    /// kernel's own file systems in their places below `/proc` and `/sys`; file systems of automount points; outside of
-    /// the trees of programs and settings also mounts that the node has made since the job's namespace began, and file
-    /// systems of users.
+    /// Finds the first rule that tolerates the path; `None` for a difference. `later` are the paths of
+    /// [`Tolerance::LaterMount`] that come before this one.
+    fn find_tolerance(&self, later: &[&str]) -> Option<Tolerance> {
+        let further = if is_below(self.at, &SYSTEM_TREES) {
+            [].as_slice()
+        } else {
+            RULES_OUTSIDE_SYSTEM.as_slice()
+        };
+        let mut rules = RULES_EVERYWHERE.iter().chain(further).copied();
+        rules.find(|rule| self.is_tolerated(*rule, later))
+    }
+
+    /// Tells whether this rule tolerates the path, in a place where the rule holds.
+    fn is_tolerated(&self, rule: Tolerance, later: &[&str]) -> bool {
+        match rule {
+            Tolerance::SameFile => self.on_node.is_same(&self.in_job),
+            Tolerance::KernelFileSystem => {
+                is_below(self.at, &["/proc", "/sys"])
+                    && self.on_node.is_kernels()
+                    && self.in_job.is_kernels()
+            }
+            Tolerance::WaitingAutomount => self
+                .find_automount()
+                .is_some_and(|automount| automount.id == self.in_job.mount.id),
+            Tolerance::Automount => self.find_automount().is_some(),
+            Tolerance::LaterMount => {
+                !self.is_mounted_in_job()
+                    && (self.job_sees_directory_of_mount() || is_below(self.at, later))
+            }
+            Tolerance::UserFileSystem => {
+                self.is_mounted_in_job()
+                    && self.in_job.mount.is_of_user()
+                    && !is_below(self.at, &STATE_TREES)
+            }
+        }
+    }
+
+    /// Finds the job's automount point at the path or above it that the node has as well.
+    fn find_automount(&self) -> Option<&MountEntry> {
+        let is_of_both = |mount: &&MountEntry| {
+            let mut on_node = self.node.mounts.iter();
+            is_within(self.at, &mount.at)
+                && on_node.any(|other| (&other.at, other.device) == (&mount.at, mount.device))
+        };
+        let mut automounts = self
+            .job
+            .mounts
+            .iter()
+            .filter(|mount| mount.kind == "autofs");
+        automounts.find(is_of_both)
+    }
+
+    /// Tells whether the path leads to the root of a mount in the job's namespace.
+    fn is_mounted_in_job(&self) -> bool {
+        self.in_job.mount.at == self.at
+    }
+
+    /// Tells whether the job sees the directory that the mount at the path covers on the node.
+    fn job_sees_directory_of_mount(&self) -> bool {
+        let directory = self.node.follow(self.at, LastMount::Ignore);
+        directory.is_some_and(|directory| directory.is_same(&self.in_job))
+    }
+}
+
+impl MountEntry {
+    /// Tells whether a user may have mounted this file system.
+    fn is_of_user(&self) -> bool {
+        self.kind == "fuse" || self.kind.starts_with("fuse.")
+    }
+}
+
+impl MountTable {
+    /// Finds the first path that leads elsewhere in a job's namespace than in this one, the node's, and that no
+    /// `Tolerance` covers; `None` if there is none. Paths in the `private` directories and in `VOLATILE_TREES`
+    /// are not compared.
     pub fn difference<'a>(&'a self, job: &'a Self, private: &[String]) -> Option<&'a str> {
-        // Mount points of the node that the job lacks.
-        let mut absent: Vec<&str> = Vec::new();
+        let mut later: Vec<&str> = Vec::new();
         // In their order a directory comes before what is below it.
         let points: BTreeSet<&String> = self.points.keys().chain(job.points.keys()).collect();
-        points.into_iter().map(String::as_str).find(|at| {
+        for at in points {
             if is_below(at, &VOLATILE_TREES) || private.iter().any(|dir| is_within(at, dir)) {
-                return false;
+                continue;
             }
-            let follow = |table: &'a Self| table.follow(at, LastMount::Enter);
-            let (Some(here), Some(there)) = (follow(self), follow(job)) else {
-                return true;
+            let Some(path) = ComparedPath::follow(self, job, at) else {
+                return Some(at);
             };
-            if here.is_same(&there) {
-                return false;
+            match path.find_tolerance(&later) {
+                None => return Some(at),
+                Some(Tolerance::LaterMount) => later.push(at),
+                Some(_) => {}
             }
-            if is_below(at, &["/proc", "/sys"]) && here.is_kernels() && there.is_kernels() {
-                return false;
-            }
-            let is_system = is_below(at, &SYSTEM_TREES);
-            // An automount point that both have may have mounted its file system in one of them alone: among programs
-            // and settings only on the node.
-            if let Some(automount) = job.automount(self, at) {
-                if !is_system || there.mount.id == automount.id {
-                    return false;
-                }
-            }
-            if is_system {
-                return true;
-            }
-            // A mount that only the node has: the job sees the directory on which it is mounted (`is_plain`), or a
-            // directory in such a one.
-            let is_absent = there.mount.at != *at;
-            let below = self.follow(at, LastMount::Ignore);
-            let is_plain = below.is_some_and(|below| below.is_same(&there));
-            if is_absent && (is_plain || is_below(at, &absent)) {
-                absent.push(at);
-                return false;
-            }
-            // A mount in the job's namespace is tolerated only if it is a user's and not where the node keeps its state.
-            let is_of_user = there.mount.kind == "fuse" || there.mount.kind.starts_with("fuse.");
-            let is_tolerated = is_of_user && !is_absent && !is_below(at, &STATE_TREES);
-            !is_tolerated
-        })
+        }
+        None
     }
 }
 
@@ -195,6 +280,51 @@ mod tests {
             without(&["20 5 0:5 /lib /usr/lib rw - squashfs x rw"]),
             None
         );
+    }
+
+    #[test]
+    fn each_path_is_tolerated_by_its_rule() {
+        let home = "20 6 0:20 / /home/alice rw - nfs home:/alice rw";
+        let data = "20 1 0:20 / /data rw - nfs x rw";
+        let auto = "20 5 0:20 / /usr/local rw - autofs auto rw";
+        let auto_used = "21 20 0:21 / /usr/local rw - nfs x rw";
+        for (at, node, job, rule) in [
+            ("/usr", vec![], vec![], Some(Tolerance::SameFile)),
+            (
+                "/proc",
+                vec![],
+                vec!["20 2 0:20 / /proc rw - proc proc rw"],
+                Some(Tolerance::KernelFileSystem),
+            ),
+            (
+                "/usr/local",
+                vec![auto, auto_used],
+                vec![auto],
+                Some(Tolerance::WaitingAutomount),
+            ),
+            ("/usr/local", vec![auto], vec![auto, auto_used], None),
+            (
+                "/home/alice",
+                vec![],
+                vec![home],
+                Some(Tolerance::Automount),
+            ),
+            ("/data", vec![data], vec![], Some(Tolerance::LaterMount)),
+            ("/data", vec![], vec![data], None),
+            (
+                "/data",
+                vec![],
+                vec!["20 1 0:20 / /data rw - fuse x rw"],
+                Some(Tolerance::UserFileSystem),
+            ),
+        ] {
+            let (node, job) = (
+                table(&[&NODE, &node[..]].concat()),
+                table(&[&NODE, &job[..]].concat()),
+            );
+            let path = ComparedPath::follow(&node, &job, at).unwrap();
+            assert_eq!(path.find_tolerance(&[]), rule, "{at}");
+        }
     }
 
     #[test]
