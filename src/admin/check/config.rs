@@ -8,7 +8,7 @@ use crate::accounts::{RightsError, with_helper_rights_if_any};
 use crate::explain::devices::modes::{NodeMode, NodeUser, RestrictedNodes};
 use crate::job::running_jobs::{query_schedulers, read_records};
 use helper::devices::{Resolver, Specifier};
-use helper::node::{gpu_count, topology};
+use helper::node::{ResolvedDevices, gpu_count, topology};
 use helper::{Config, ConfigError};
 use kernel::cgroup::Mount;
 use kernel::trust::{Trust, TrustError};
@@ -109,7 +109,7 @@ impl ConfigFacts {
                 .map(|path| (path.clone(), EnforceState::read(site, path))),
             always_allowed: always_allowed
                 .iter()
-                .filter_map(|specifier| AllowedDevices::resolve(&resolver, specifier))
+                .filter_map(|specifier| AllowedDevices::read(&resolver, specifier))
                 .collect(),
             restricted_modes: list_restricted_modes(site),
             limits_without_controller: list_limits_without_controller(site),
@@ -324,32 +324,43 @@ fn runs_jobs(site: &Site) -> bool {
 }
 
 impl AllowedDevices {
-    /// Resolves an entry; `None` for one that cannot be resolved, as on nodes without that device. An entry that logins
-    /// skip has no devices, and the reason as its warning.
-    fn resolve(resolver: &Resolver, specifier: &Specifier) -> Option<Self> {
-        if let Some(reason) = specifier.skip_reason() {
-            return Some(Self {
-                specifier: specifier.to_string(),
-                gpus: 0,
-                fits_in_list: true,
-                warnings: vec![reason.to_owned()],
-            });
+    /// Reads what an entry comes to here; `None` for one that cannot be resolved, as on nodes without that device.
+    fn read(resolver: &Resolver, specifier: &Specifier) -> Option<Self> {
+        match specifier.skip_reason() {
+            Some(reason) => Some(Self::skipped(specifier, reason)),
+            None => {
+                let resolved = resolver.resolve_specifier(specifier).ok()?;
+                Some(Self::resolved(specifier, resolved))
+            }
         }
-        let resolved = resolver.resolve_specifier(specifier).ok()?;
+    }
+
+    /// An entry that logins skip: it has no devices, and the reason as its warning.
+    fn skipped(specifier: &Specifier, reason: &str) -> Self {
+        Self {
+            specifier: specifier.to_string(),
+            gpus: 0,
+            fits_in_list: true,
+            warnings: vec![reason.to_owned()],
+        }
+    }
+
+    fn resolved(specifier: &Specifier, resolved: ResolvedDevices) -> Self {
         let mut list = Allowlist::new();
         let mut fits_in_list = true;
         for device in &resolved.devices {
+            // What does not fit is left out of the count of GPUs.
             if list.push(device.rule).is_err() {
                 fits_in_list = false;
                 break;
             }
         }
-        Some(Self {
+        Self {
             specifier: specifier.to_string(),
             gpus: gpu_count(&list),
             fits_in_list,
             warnings: resolved.warnings,
-        })
+        }
     }
 
     /// Judges an entry; `None` if it opens no GPU, has no warning and fits into a list. Of several faults it

@@ -3,7 +3,7 @@
 use super::card::list_functions;
 use super::class::is_accel;
 use super::nodes::accel_devices;
-use crate::node::pci::{list_class, read_bound_driver};
+use crate::node::pci::{PciAddress, list_class, read_bound_driver};
 use crate::node::{DeviceError, ResolvedDevices, Tree};
 use protocol::string_enum;
 
@@ -34,36 +34,46 @@ pub fn resolve_accelerator(
     driver: AccelDriver,
     index: u32,
 ) -> Result<ResolvedDevices, DeviceError> {
-    let mut addresses = Vec::new();
-    for address in list_functions(tree)? {
-        let is_bound = read_bound_driver(tree, address)?.as_deref() == Some(driver.as_str());
-        if is_bound
-            && list_class(tree, address, "accel")?
-                .iter()
-                .any(|name| is_accel(name))
-        {
-            addresses.push(address);
-        }
-    }
+    let addresses = list_accelerators(tree, driver)?;
     let place = usize::try_from(index).ok();
     let Some(address) = place.and_then(|place| addresses.get(place)) else {
-        return Err(DeviceError::new(match addresses.len() {
-            0 => format!("the node has no accelerator of {driver}"),
-            1 => format!("the node has one accelerator of {driver}, number 0"),
-            count => format!(
-                "the node has {count} accelerators of {driver}, numbers 0 to {}",
-                count - 1
-            ),
-        }));
+        let text = describe_count(driver, addresses.len());
+        return Err(DeviceError::new(text));
     };
     let found = accel_devices(tree, *address)?;
-    if !found
-        .devices
-        .iter()
-        .any(|device| device.node.rsplit('/').next().is_some_and(is_accel))
-    {
+    let mut names = found.devices.iter().map(|device| &device.node);
+    let computes = names.any(|node| node.rsplit('/').next().is_some_and(is_accel));
+    if !computes {
         let text = format!("{address} has no node in /dev to compute by");
         return Err(DeviceError::new(text));
     }
     Ok(found)
+}
+
+/// Lists the accelerators of a driver, by their PCI addresses.
+fn list_accelerators(tree: &Tree, driver: AccelDriver) -> Result<Vec<PciAddress>, DeviceError> {
+    let mut addresses = Vec::new();
+    for address in list_functions(tree)? {
+        if read_bound_driver(tree, address)?.as_deref() != Some(driver.as_str()) {
+            continue;
+        }
+        // A driver may be bound to functions that are no accelerators.
+        let names = list_class(tree, address, "accel")?;
+        if names.iter().any(|name| is_accel(name)) {
+            addresses.push(address);
+        }
+    }
+    Ok(addresses)
+}
+
+/// Describes how many accelerators of a driver there are, and their numbers.
+fn describe_count(driver: AccelDriver, count: usize) -> String {
+    match count {
+        0 => format!("the node has no accelerator of {driver}"),
+        1 => format!("the node has one accelerator of {driver}, number 0"),
+        _ => format!(
+            "the node has {count} accelerators of {driver}, numbers 0 to {}",
+            count - 1
+        ),
+    }
 }
