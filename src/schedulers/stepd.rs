@@ -102,7 +102,7 @@ pub enum Error {
 }
 
 /// Uid of the account whose daemons are trusted.
-const ROOT_UID: u32 = 0;
+pub const ROOT_UID: u32 = 0;
 
 /// Version of the protocol that we send, from Slurm 26.05. A daemon refuses versions older than the oldest
 /// that it knows, and logs a newer version.

@@ -5,18 +5,18 @@ use super::logins::list_logins;
 use crate::error::Error;
 use crate::output::Output;
 use crate::process::Process;
-use helper::jobs::Job;
 use helper::jobs::records::{LoginTarget, ReadError, Record, Registry};
 use helper::jobs::sources::{
     AskedDaemons, FluxSource, JobsOfUsers, SlurmSource, Sought, SourceError,
 };
+use helper::jobs::{self, ExternSocket, Job};
 use helper::node::Tree;
 use helper::slurm_conf::SlurmConfSearch;
 use helper::{Config, Deadline};
 use kernel::cgroup::{CgroupChain, Dir, Listing, Membership, Mount, MountInfo, ignore_gone, v1};
 use kernel::trust::Trust;
-use protocol::{CgroupPath, JobId, LeafName, NodeName, Placement, SourceName};
-use schedulers::stepd::{SocketName, connect_to_daemon, job_of_daemon, step_of_daemon};
+use protocol::{AbsolutePath, CgroupPath, JobId, LeafName, NodeName, Placement, SourceName};
+use schedulers::stepd::{ROOT_UID, step_of_daemon};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -213,15 +213,7 @@ fn merge_jobs(
 /// Finds the cgroup of a scheduler's job on cgroup v2. That of a Slurm job only its step daemon knows: `None` if that does
 /// not answer, or is elsewhere.
 pub(crate) fn find_cgroup(id: &JobId, placement: &Placement) -> Option<CgroupPath> {
-    let (spool, node) = match placement {
-        Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => return Some(path.clone()),
-        Placement::Extern { spool, node } => (spool, node),
-    };
-    let socket = SocketName::from_job(node, id)?;
-    let path = Path::new(spool.as_str()).join(socket.to_string());
-    let deadline = Instant::now() + QUERY_TIMEOUT;
-    let daemon = connect_to_daemon(&path, 0, Some(deadline)).ok()??;
-    job_of_daemon(Membership::read(daemon.pid).ok()?.unified()?)
+    jobs::find_cgroup(id, placement, ROOT_UID, Instant::now() + QUERY_TIMEOUT)
 }
 
 impl RunningJob {
@@ -239,7 +231,7 @@ impl RunningJob {
             cut: None,
         };
         if let Placement::Extern { spool, node } = &self.placement {
-            let step = self.open_extern_step(spool.as_str(), node, deadline)?;
+            let step = self.open_extern_step(spool, node, deadline)?;
             return Ok(step.map_or(none, |dir| read_processes(&dir, deadline)));
         }
         let Some(place) = self.open_cgroup()? else {
@@ -252,19 +244,17 @@ impl RunningJob {
     /// its id is none of Slurm's.
     fn open_extern_step(
         &self,
-        spool: &str,
+        spool: &AbsolutePath,
         node: &NodeName,
         deadline: Instant,
     ) -> Result<Option<Dir>, Error> {
-        let Some(socket) = SocketName::from_job(node, &self.id) else {
+        let Some(socket) = ExternSocket::from_job(spool, node, &self.id) else {
             return Ok(None);
         };
-        let path = Path::new(spool).join(socket.to_string());
-        // The daemon must run as root (0). With a deadline there is always a connection or an error.
-        match connect_to_daemon(&path, 0, Some(deadline)) {
-            Ok(Some(daemon)) => open_step_of_daemon(daemon.pid),
-            Ok(None) | Err(schedulers::stepd::Error::SocketGone) => Ok(None),
-            Err(error) => Err(Error::failed("query", path.display(), error)),
+        match socket.connect(ROOT_UID, deadline) {
+            Ok(daemon) => open_step_of_daemon(daemon.pid),
+            Err(schedulers::stepd::Error::SocketGone) => Ok(None),
+            Err(error) => Err(Error::failed("query", socket.path().display(), error)),
         }
     }
 

@@ -6,10 +6,8 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::clock::Deadline;
-use crate::jobs::Job;
-use kernel::cgroup::Membership;
-use protocol::{CgroupPath, JobId, Placement};
-use schedulers::stepd::{SocketName, connect_to_daemon, job_of_daemon};
+use crate::jobs::{Job, find_cgroup};
+use protocol::JobId;
 
 /// Maximum cgroups searched. Users can create any number of them below a job, and make other hosts
 /// ask about them; the search costs time outside the job's own cgroup.
@@ -40,7 +38,8 @@ impl CgroupSearch<'_> {
     fn find_job_within(self, jobs: &[Job], cgroup: u64, mut left: usize) -> Option<&JobId> {
         let mut cgroups = Vec::new();
         for job in jobs {
-            cgroups.extend(self.find_cgroup(job).map(|path| (path, &job.id)));
+            let path = find_cgroup(&job.id, &job.placement, self.owner, self.deadline.instant());
+            cgroups.extend(path.map(|path| (path, &job.id)));
         }
         // Of two cgroups inside each other, the inner one has the longer path.
         cgroups.sort_by_key(|(path, _)| Reverse(path.as_str().len()));
@@ -51,23 +50,6 @@ impl CgroupSearch<'_> {
             }
         }
         None
-    }
-
-    /// Finds the cgroup of the job on cgroup v2. The placement of a Slurm job names none, so it is derived from the
-    /// cgroup of the job's step daemon; `None` if the daemon cannot be connected to in time, or is in no cgroup of a
-    /// job.
-    fn find_cgroup(self, job: &Job) -> Option<CgroupPath> {
-        let (spool, node) = match &job.placement {
-            Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => {
-                return Some(path.clone());
-            }
-            Placement::Extern { spool, node } => (spool, node),
-        };
-        let socket = SocketName::from_job(node, &job.id)?.to_string();
-        let path = Path::new(spool.as_str()).join(socket);
-        let until = Some(self.deadline.instant());
-        let daemon = connect_to_daemon(&path, self.owner, until).ok()??;
-        job_of_daemon(Membership::read(daemon.pid).ok()?.unified()?)
     }
 }
 
@@ -112,6 +94,7 @@ mod tests {
 
     use super::*;
     use crate::testing::Scratch;
+    use protocol::Placement;
 
     fn job(id: &str, path: &str) -> Job {
         let placement = Placement::Cgroup {

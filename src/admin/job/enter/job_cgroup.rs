@@ -1,10 +1,9 @@
 //! Finds the job whose cgroup this process is in, and tells which processes are in that cgroup too.
 
-use helper::jobs::Job;
+use helper::jobs::{ExternSocket, Job};
 use kernel::cgroup::{Membership, v1};
-use protocol::{JobId, NodeName, Placement, is_within};
-use schedulers::stepd::{SocketName, connect_to_daemon, job_of_daemon};
-use std::path::Path;
+use protocol::{JobId, Placement, is_within};
+use schedulers::stepd::{ROOT_UID, job_of_daemon};
 use std::time::Instant;
 
 /// The cgroup of a job, in the hierarchy by which its scheduler ends it.
@@ -68,7 +67,8 @@ impl JobCgroup {
                 (Hierarchy::Unified, path.to_string())
             }
             Placement::Extern { spool, node } => {
-                match read_step_daemon(spool.as_str(), node, &job.id, deadline) {
+                let socket = ExternSocket::from_job(spool, node, &job.id);
+                match socket.and_then(|socket| socket.read_cgroups(ROOT_UID, deadline)) {
                     Some(daemon) => job_cgroup_of_daemon(&daemon)?,
                     None => job_cgroup_by_name(&job.id, process)?,
                 }
@@ -80,20 +80,6 @@ impl JobCgroup {
             path,
         })
     }
-}
-
-/// Reads the cgroups of the daemon of a Slurm job's extern step, which must run as root; `None` if it is hidden from
-/// this user (`hidepid` of proc(5)) or does not answer.
-fn read_step_daemon(
-    spool: &str,
-    node: &NodeName,
-    job: &JobId,
-    deadline: Instant,
-) -> Option<Membership> {
-    let socket = SocketName::from_job(node, job)?;
-    let path = Path::new(spool).join(socket.to_string());
-    let daemon = connect_to_daemon(&path, 0, Some(deadline)).ok()??;
-    Membership::read(daemon.pid).ok()
 }
 
 /// Derives the job's cgroup from those of its step daemon; `None` for paths other than Slurm's.
