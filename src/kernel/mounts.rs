@@ -60,7 +60,7 @@ impl<'a> MountLine<'a> {
         let (mount, system) = line.split_once(" - ")?;
         let mut mount = mount.split(' ');
         let mut system = system.split(' ');
-        let line = Self {
+        let fields = Self {
             id: mount.next()?,
             parent: mount.next()?,
             device: mount.next()?,
@@ -70,8 +70,9 @@ impl<'a> MountLine<'a> {
             source: system.next()?,
             options: system.next()?,
         };
-        let is_valid = !line.root.is_empty() && line.at.starts_with('/') && !line.kind.is_empty();
-        is_valid.then_some(line)
+        let is_valid =
+            !fields.root.is_empty() && fields.at.starts_with('/') && !fields.kind.is_empty();
+        is_valid.then_some(fields)
     }
 
     /// Parses the major and minor of the file system.
