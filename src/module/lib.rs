@@ -8,9 +8,9 @@
 //!
 //! # One login, from libpam's call to the return
 //!
-//! 1. **The C edge** (crate `pam`, `src/pam/lib.rs`) lets root, a switched-off node ([`is_off`]), other
-//!    services and exempt users pass. It parses the line's arguments ([`Settings`]), starts the clock
-//!    ([`Budget`]) and calls [`judge_login`] with a [`LoginContext`].
+//! 1. **The scope.** The C edge (crate `pam`, `src/pam/lib.rs`) collects what libpam has. [`Scope`] lets root, a
+//!    switched-off node ([`is_off`]), other services and exempt users pass, by the line's arguments ([`Settings`]).
+//!    For every other login the edge starts the clock ([`Budget`]) and calls [`judge_login`] with a [`LoginContext`].
 //! 2. **The question.** [`ask_helper`] starts the helper as an account of its own and writes a
 //!    [`Request`](protocol::Request) to it. In `session` a reply that `account` was given a moment ago takes the
 //!    place of the question; if a login fails with it, it is tried anew with a fresh reply.
@@ -42,6 +42,7 @@
 //!
 //! | file | what it answers |
 //! |---|---|
+//! | `scope.rs` | who is judged at all, and why a user is exempt |
 //! | `login.rs` | which steps a login takes, in which order |
 //! | `decide.rs` | what a failure means: refuse, admit, observe, exempt |
 //! | `report.rs`, `text.rs`, `log.rs` | what is logged and shown |
@@ -67,6 +68,7 @@ mod login;
 mod namespaces;
 mod probe;
 mod report;
+mod scope;
 mod settings;
 #[cfg(test)]
 #[path = "../testing.rs"]
@@ -87,6 +89,7 @@ pub use log::{decision_line, write_log};
 pub use login::{PredictedJoin, judge_login, predict_login};
 pub use namespaces::{JobNamespaces, end_process};
 pub use report::{Outcome, misconfiguration_outcome};
+pub use scope::{Exemption, Scope, UNKNOWN_UID, Unjudged, is_inside_sshd, is_never_judged};
 pub use settings::{Action, ArgumentOrigin, OFF_SWITCH_PATH, Settings, is_off};
 pub use variables::Environment;
 

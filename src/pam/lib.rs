@@ -11,13 +11,14 @@ mod handle;
 
 use handle::{Handle, copy_arguments};
 use module::{
-    self, Account, AuthLines, Budget, Environment, Line, LoginContext, Outcome, Ruling, Settings,
-    Severity, write_log,
+    self, Account, AuthLines, Budget, Environment, Exemption, Line, LoginContext, Outcome, Ruling,
+    Scope, Settings, Severity, UNKNOWN_UID, write_log,
 };
 use pam_sys::{PamFlag, PamHandle, PamItemType, PamMessageStyle, PamReturnCode};
 use protocol::{Decision, Phase, Reason, Reply, Request, Verdict};
 use std::any::Any;
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::ffi::{c_char, c_int};
 use std::panic::{catch_unwind, set_hook};
 use std::time::{Duration, Instant};
@@ -144,9 +145,6 @@ const HELPER_USER: &str = "job-adopt";
 /// System user that Slurm's daemons run as at most sites (`SlurmUser` of slurm.conf(5)).
 const SLURM_USER: &str = "slurm";
 
-/// The uid that no account has (credentials(7)), for a user without an account.
-const UNKNOWN_UID: u32 = u32::MAX;
-
 /// Maximum age of the replies to `account` that `session` uses.
 const CARRIED_AGE_MAX: Duration = Duration::from_secs(2);
 
@@ -184,15 +182,11 @@ impl Memory {
     }
 }
 
-/// Handles a call of `pam_sm_acct_mgmt` or `pam_sm_open_session`: ignores root and a node that is switched off,
-/// refuses a line with a wrong argument, and judges every other login.
+/// Handles a call of `pam_sm_acct_mgmt` or `pam_sm_open_session`: collects the facts of the login, and judges it if it
+/// is in the scope of the line.
 fn handle_call(phase: Phase, handle: &Handle, flags: i32, arguments: &[String]) -> PamReturnCode {
     let user = handle.item(PamItemType::USER).unwrap_or_default();
     let account = handle.find_account(&user);
-    // Decide on root first: no typo further down may lock it out.
-    if account.is_some_and(|account| account.uid == 0) {
-        return PamReturnCode::IGNORE;
-    }
     let login = Request {
         phase,
         user,
@@ -203,23 +197,23 @@ fn handle_call(phase: Phase, handle: &Handle, flags: i32, arguments: &[String]) 
         node: module::node_name(),
         ..Request::default()
     };
+    let is_in_group = |group: &str| Ok::<_, Infallible>(handle.is_in_group(&login.user, group));
+    let Ok(scope) = Scope::of_login(&login, arguments, is_in_group);
     let call = Call { handle, login };
-    if module::is_off() {
-        call.log(
-            Severity::Info,
-            &[call
-                .line(Severity::Alert, Decision::Ignore)
-                .with("off", module::OFF_SWITCH_PATH)],
-        );
-        return PamReturnCode::IGNORE;
-    }
-    match Settings::parse(arguments) {
-        Ok(settings) => call.judge(&settings, arguments, flags),
-        Err(error) => call.report(
-            &module::misconfiguration_outcome(&call.login, &error),
-            Severity::Info,
+    match scope {
+        Scope::Judged {
+            settings,
+            exemption,
+        } => call.judge(&settings, exemption.as_ref(), arguments, flags),
+        Scope::Ignored { cause, log_level } => {
+            call.report(&cause.outcome(&call.login), log_level, flags)
+        }
+        Scope::Refused { fault, log_level } => call.report(
+            &module::misconfiguration_outcome(&call.login, &fault),
+            log_level,
             flags,
         ),
+        Scope::NoAccount => PamReturnCode::USER_UNKNOWN,
     }
 }
 
@@ -249,46 +243,15 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Judges the login by these settings, and reports the outcome. A login of another service, of an exempt user or by
-    /// a line with `close_only` is decided here. `account` keeps its replies for `session`, which keeps the namespaces
-    /// to join for the auth lines.
-    fn judge(mut self, settings: &Settings, arguments: &[String], flags: i32) -> PamReturnCode {
-        if self.login.service != settings.service.as_deref().unwrap_or("sshd") {
-            // A mistyped name would admit all users, and so would a missing one in the stack of a second sshd.
-            // Files that all services include have our lines without a name for cron, su and the like.
-            if settings.service.is_some() || self.is_inside_sshd() {
-                let name = settings.service.as_deref().unwrap_or("sshd");
-                let line = self.line(Severity::Warning, Decision::Ignore);
-                self.log_outside(settings, line.with("knob", format_args!("service={name}")));
-            }
-            return PamReturnCode::IGNORE;
-        }
-        if settings.close_only {
-            return match self.login.phase {
-                Phase::Session => PamReturnCode::IGNORE,
-                Phase::Account => {
-                    let why = "argument close_only: is for session lines";
-                    self.report(
-                        &module::misconfiguration_outcome(&self.login, why),
-                        settings.log_level,
-                        flags,
-                    )
-                }
-            };
-        }
-        if self.login.uid == UNKNOWN_UID {
-            return PamReturnCode::USER_UNKNOWN;
-        }
-        // With `exempt_join` an exempt user joins a job, and is let in outside only if that fails.
-        let exemption = self.find_exemption(settings);
-        if let (Some(knob), false) = (exemption, settings.exempt_join) {
-            self.log_outside(
-                settings,
-                self.line(Severity::Info, Decision::Exempt)
-                    .with("knob", knob),
-            );
-            return PamReturnCode::IGNORE;
-        }
+    /// Judges the login by these settings, and reports the outcome. `account` keeps its replies for `session`, which
+    /// keeps the namespaces to join for the auth lines.
+    fn judge(
+        mut self,
+        settings: &Settings,
+        exemption: Option<&Exemption>,
+        arguments: &[String],
+        flags: i32,
+    ) -> PamReturnCode {
         if let Some(node) = &settings.node {
             self.login.node.clone_from(node);
         }
@@ -336,8 +299,9 @@ impl Call<'_> {
             },
             find_slurm_user: &find_slurm_user,
             helper_group: helper.map(|account| account.gid),
-            exemption,
-            ran_auth_lines: memory.auth_lines.ran_in(process) && self.is_inside_sshd(),
+            exemption: exemption.map(Exemption::argument),
+            ran_auth_lines: memory.auth_lines.ran_in(process)
+                && module::is_inside_sshd(&self.login),
             budget: &budget,
         };
         let mut outcome = module::judge_login(context);
@@ -364,25 +328,6 @@ impl Call<'_> {
         self.report(&outcome, settings.log_level, flags)
     }
 
-    /// Returns whether sshd makes this call, whatever the program's name: OpenSSH, from 8.0 at the latest to 10.5, gives
-    /// each transaction the login's connection (`sshpam_init` in auth-pam.c), and no other program does.
-    fn is_inside_sshd(&self) -> bool {
-        !self.login.ssh_connection.is_empty()
-    }
-
-    /// Returns the argument that exempts the user; `None` if none does.
-    fn find_exemption(&self, settings: &Settings) -> Option<&'static str> {
-        if settings.exempt_uids.contains(&self.login.uid) {
-            return Some("exempt_uids");
-        }
-        let has_user = |group: &String| self.handle.is_in_group(&self.login.user, group);
-        settings
-            .exempt_groups
-            .iter()
-            .any(has_user)
-            .then_some("exempt_groups")
-    }
-
     /// Writes the log, sends the user's text unless the application wants none (`PAM_SILENT`), and returns libpam's code
     /// for the ruling.
     fn report(&self, outcome: &Outcome, min: Severity, flags: i32) -> PamReturnCode {
@@ -402,32 +347,5 @@ impl Call<'_> {
             (Ruling::Refuse, Phase::Account) => PamReturnCode::PERM_DENIED,
             (Ruling::Refuse, Phase::Session) => PamReturnCode::SESSION_ERR,
         }
-    }
-
-    /// Returns a log line with a decision that needs no code for the user.
-    fn line(&self, severity: Severity, decision: Decision) -> Line {
-        module::decision_line(severity, decision, None, &self.login)
-    }
-
-    /// Writes the decision to ignore a login. In the session phase, which leaves the login outside of
-    /// jobs, `log_level` does not filter it.
-    fn log_outside(&self, settings: &Settings, line: Line) {
-        let line = if self.login.phase == Phase::Session {
-            line.unfiltered()
-        } else {
-            line
-        };
-        self.log(settings.log_level, &[line]);
-    }
-
-    /// Writes lines of at least this severity.
-    fn log(&self, min: Severity, lines: &[Line]) {
-        write_log(
-            None,
-            lines,
-            min,
-            &self.login.service,
-            self.login.phase.as_str(),
-        );
     }
 }

@@ -17,7 +17,10 @@ use module::{
     Account, Budget, Environment, Failure, Job, JoinResult, LeafJob, LoginContext, OFF_SWITCH_PATH,
     OwnerProof, PredictedJoin, ask_helper,
 };
-use module::{Action, Settings, is_off, misconfiguration_outcome, node_name, predict_login};
+use module::{
+    Action, Exemption, Scope, Settings, Unjudged, is_never_judged, is_off,
+    misconfiguration_outcome, node_name, predict_login,
+};
 use nix::unistd::{Uid, User};
 use protocol::{
     ChoiceRule, Decision, LimitKey, LimitValue, LoginLimits, Phase, Reason, Reply, Request, Verdict,
@@ -65,7 +68,8 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let login = Request {
         user: account.name.clone(),
         uid: account.uid.as_raw(),
-        service: options.service.clone(),
+        // As libpam has it.
+        service: options.service.to_ascii_lowercase(),
         ssh_connection: connection.to_owned(),
         ..Request::default()
     };
@@ -111,9 +115,9 @@ impl Predictor<'_> {
     ///
     /// [`Error::Failed`] if the groups of the user cannot be looked up.
     fn predict(&self, login: &Request) -> Result<(Prediction, EvidenceLines), Error> {
-        if login.uid == 0 {
+        if is_never_judged(login.uid) {
             return Ok((
-                Prediction::Ignored("root is never judged".into()),
+                Prediction::Ignored(describe_unjudged(&Unjudged::Root, login)),
                 Vec::new(),
             ));
         }
@@ -125,7 +129,8 @@ impl Predictor<'_> {
             "off".into(),
             format!("{OFF_SWITCH_PATH} is there: the module ignores every login"),
         ));
-        Ok((Prediction::Ignored("switched off".into()), evidence))
+        let why = describe_unjudged(&Unjudged::Off, login);
+        Ok((Prediction::Ignored(why), evidence))
     }
 
     /// Judges `account` and then `session`, which decides where the login ends; returns the prediction of `session`,
@@ -164,14 +169,24 @@ impl Predictor<'_> {
         login: &Request,
         line: &PamLine,
     ) -> Result<(Prediction, EvidenceLines), Error> {
-        let mut settings = match Settings::parse(&line.arguments) {
-            Ok(settings) => settings,
-            Err(why) => {
-                let outcome = misconfiguration_outcome(login, &why);
+        let is_in_group = |group: &str| accounts::is_in_group(self.account, group);
+        let (mut settings, exemption) = match Scope::of_line(login, &line.arguments, is_in_group)? {
+            Scope::Judged {
+                settings,
+                exemption,
+            } => (*settings, exemption),
+            Scope::Ignored { cause, .. } => {
+                let why = describe_unjudged(&cause, login);
+                return Ok((Prediction::Ignored(why), Vec::new()));
+            }
+            Scope::Refused { fault, .. } => {
+                let outcome = misconfiguration_outcome(login, &fault);
                 let text = outcome.refusal.unwrap_or_default();
-                let evidence = vec![("cause".to_owned(), why)];
+                let evidence = vec![("cause".to_owned(), fault)];
                 return Ok((Prediction::Refused(Reason::Configuration, text), evidence));
             }
+            // The uid that no account has.
+            Scope::NoAccount => return Ok((Prediction::Unknown, Vec::new())),
         };
         if let Some(conf) = self.conf {
             settings.conf = conf.to_string_lossy().into_owned();
@@ -180,12 +195,6 @@ impl Predictor<'_> {
             node: settings.node.clone().unwrap_or_else(node_name),
             ..login.clone()
         };
-        let exemption = self.find_exemption(&settings)?;
-        // With `exempt_join` an exempt user is judged, and let in outside of jobs if that fails.
-        if let Some(argument) = exemption.filter(|_| !settings.exempt_join) {
-            let why = format!("{argument} lets {} in, outside of jobs", login.user);
-            return Ok((Prediction::Ignored(why), Vec::new()));
-        }
         // Under `observe` the module changes nothing. `with_arguments` then applies the line's own arguments.
         let (prediction, evidence) = judge_in_dry_run(
             &login,
@@ -194,21 +203,26 @@ impl Predictor<'_> {
                 ..settings.clone()
             },
         );
+        let exemption = exemption.as_ref().map(Exemption::argument);
         Ok((prediction.with_arguments(&settings, exemption), evidence))
     }
+}
 
-    /// Finds the name of the argument that exempts the user; `None` if none does. It fails with
-    /// [`Error::Failed`] if the groups of the user cannot be looked up.
-    fn find_exemption(&self, settings: &Settings) -> Result<Option<&'static str>, Error> {
-        if settings.exempt_uids.contains(&self.account.uid.as_raw()) {
-            return Ok(Some("exempt_uids"));
+/// Describes why the login is not judged.
+fn describe_unjudged(cause: &Unjudged, login: &Request) -> String {
+    match cause {
+        Unjudged::Root => "root is never judged".into(),
+        Unjudged::Off => "switched off".into(),
+        Unjudged::OtherService(named) => {
+            let name = named.as_deref().unwrap_or("sshd");
+            format!("the line is for the service {name}")
         }
-        for group in &settings.exempt_groups {
-            if accounts::is_in_group(self.account, group)? {
-                return Ok(Some("exempt_groups"));
-            }
-        }
-        Ok(None)
+        Unjudged::CloseOnly => "the line does nothing (close_only)".into(),
+        Unjudged::Exempt(exemption) => format!(
+            "{} lets {} in, outside of jobs",
+            exemption.argument(),
+            login.user
+        ),
     }
 }
 

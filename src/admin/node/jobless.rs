@@ -3,7 +3,7 @@
 use crate::accounts::{self, read_uid_max, read_uid_min};
 use crate::error::Error;
 use crate::job::running_jobs::NodeJobs;
-use module::Settings;
+use module::{Exemption, Settings};
 use nix::unistd::User;
 use protocol::parse_decimal;
 use std::collections::BTreeSet;
@@ -88,15 +88,9 @@ fn parse_people(passwd: &[u8], uids: RangeInclusive<u32>) -> Vec<String> {
 /// Whether the settings exempt the user, by uid or by group. It fails with [`Error::Failed`] if the groups
 /// cannot be looked up.
 fn is_exempt(user: &User, settings: &Settings) -> Result<bool, Error> {
-    if settings.exempt_uids.contains(&user.uid.as_raw()) {
-        return Ok(true);
-    }
-    for group in &settings.exempt_groups {
-        if accounts::is_in_group(user, group)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let (uids, groups) = (&settings.exempt_uids, &settings.exempt_groups);
+    let is_in_group = |group: &str| accounts::is_in_group(user, group);
+    Ok(Exemption::find(uids, groups, user.uid.as_raw(), is_in_group)?.is_some())
 }
 
 #[cfg(test)]
