@@ -1,12 +1,9 @@
-//! What systemd allows in users' slices that are closed, and whose slices stay open.
+//! What systemd allows in users' slices that are closed.
 
-use crate::accounts;
-use crate::error::Error;
 use helper::Config;
 use helper::devices::{DeviceRequest, Policy, Resolver, build_allowlist};
 use helper::node::ResolvedDevices;
-use protocol::{DeviceRule, parse_decimal};
-use std::collections::BTreeMap;
+use protocol::DeviceRule;
 
 /// The drop-in of all users, without the site's additions.
 pub(crate) const CLOSED_DROP_IN: &str =
@@ -71,43 +68,6 @@ pub(crate) fn closed_slice_rules(config: &Config, resolver: &Resolver) -> Vec<De
     )
     .map(|resolved| resolved.list.rules().to_vec())
     .unwrap_or_default()
-}
-
-/// Finds the accounts whose slices stay open, each with the first reason. Of a group these are its listed members, not
-/// those who have it as their primary group.
-///
-/// # Errors
-///
-/// [`Error::Failed`] if the name service cannot be asked, or if a group of `exempt_groups` or one of its members does
-/// not exist. A missing `flux_user` has no slice, as on nodes without Flux.
-pub(crate) fn exempt_accounts(config: &Config) -> Result<BTreeMap<u32, String>, Error> {
-    let mut exempt = BTreeMap::from([(0, "root".to_owned())]);
-    let mut add = |uid: u32, why: String| {
-        exempt.entry(uid).or_insert(why);
-    };
-    for uid in &config.exempt_uids {
-        add(*uid, format!("uid {uid}: exempt_uids of job_adopt.conf(5)"));
-    }
-    let flux = &config.flux_user;
-    let flux_uid = match parse_decimal(flux) {
-        Some(uid) => Some(uid),
-        None => accounts::find_user(flux)?.map(|user| user.uid.as_raw()),
-    };
-    if let Some(uid) = flux_uid {
-        add(uid, format!("{flux}: Flux runs jobs in this slice"));
-    }
-    for name in &config.exempt_groups {
-        let group = accounts::find_group(name)?
-            .ok_or_else(|| Error::failed("look up group", name, "no such group"))?;
-        for member in group.mem {
-            let uid = accounts::require_user(&member)?.uid.as_raw();
-            add(
-                uid,
-                format!("{member}: in the group {name} of exempt_groups"),
-            );
-        }
-    }
-    Ok(exempt)
 }
 
 #[cfg(test)]

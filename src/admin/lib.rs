@@ -8,6 +8,7 @@ mod closed_slices;
 mod command_line;
 mod disk;
 mod error;
+mod exempt_accounts;
 mod exit_status;
 mod explain;
 mod job;

@@ -20,8 +20,8 @@ use super::slices::{
 use super::use_mount::{MOUNT_UNIT, find_unit, plan_link};
 use crate::accounts::{self, require_root};
 use crate::check::sshd::warn_of_penalties;
-use crate::closed_slices::exempt_accounts;
 use crate::error::Error;
+use crate::exempt_accounts::exempt_accounts;
 use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
 use crate::job::running_jobs::find_running_jobs;
 use crate::options::Conf;

@@ -2,8 +2,9 @@
 //! job.
 
 use super::file_change::{Content, FileChange, at};
-use crate::closed_slices::{CLOSED_DROP_IN, exempt_accounts};
+use crate::closed_slices::CLOSED_DROP_IN;
 use crate::error::Error;
+use crate::exempt_accounts::exempt_accounts;
 use crate::output::Output;
 use helper::Config;
 use helper::devices::Resolver;

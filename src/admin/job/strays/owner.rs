@@ -3,8 +3,8 @@
 use super::adoption::read_session_lines;
 use super::process::ProcessInfo;
 use crate::accounts::{self, read_uid_min};
-use crate::closed_slices::exempt_accounts;
 use crate::error::Error;
+use crate::exempt_accounts::exempt_accounts;
 use helper::Config;
 use kernel::sys::nsfs::namespace_owner;
 use module::Settings;
