@@ -60,7 +60,17 @@ pub(super) fn is_in_group(user: &User, group: &str) -> Result<bool, Error> {
     let Some(group) = find_group(group)? else {
         return Ok(false);
     };
-    Ok(list_groups(user)?.contains(&group.gid))
+    is_member(user, &group)
+}
+
+/// Whether a user is in a group, by the rule of a login (`pam_modutil_user_in_group_nam_nam` of Linux-PAM): it is the
+/// user's primary group or one of the supplementary ones, or lists the user.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if the name service cannot be asked.
+pub(super) fn is_member(user: &User, group: &Group) -> Result<bool, Error> {
+    Ok(group.mem.contains(&user.name) || list_groups(user)?.contains(&group.gid))
 }
 
 /// Describes each of these exempt users and groups that the name service does not know, or cannot tell, as the arguments

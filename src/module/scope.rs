@@ -1,7 +1,7 @@
 //! Decides who is judged: whether this module takes a login at all, and why not ("why is bob exempt?").
 //!
-//! The arguments of the PAM line decide about logins. The commands ask the same functions: `resolve` and `enable --try`
-//! for one line, `strays` and users' slices for all lines and the file together.
+//! The arguments of the PAM line decide about logins, and `resolve` and `enable --try` ask the same functions. For users'
+//! slices and `strays`, `src/admin/exempt_accounts.rs` takes the lists of all lines and of the file together.
 
 use crate::log::decision_line;
 use crate::report::Outcome;
@@ -68,8 +68,8 @@ pub enum Exemption {
 }
 
 impl Exemption {
-    /// Finds the first entry that exempts the user with this uid. A user is in a group by primary or supplementary
-    /// membership (getgrouplist(3)), wherever the list stands.
+    /// Finds the first entry that exempts the user with this uid. The lines and the
+    /// file have one rule of membership, that of a login: primary, supplementary (getgrouplist(3)) or listed.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! The drop-ins of `job-adopt enable`, and jobs in the slices that they close.
 
-use crate::support::{ALICE, Flags, Mount, Node, Outcome, on_node, on_node_with};
+use crate::support::{ALICE, BOB, CAROL, Flags, Mount, Node, OPS, Outcome, on_node, on_node_with};
 
 fn register_job(node: &Node, cgroup: &str) -> Outcome {
     let job = [
@@ -183,25 +183,36 @@ fn unresolvable_name_writes_nothing() {
     });
 }
 
-/// They name operators once, who then have no GPU outside of jobs.
+/// They name operators once, in whichever line lets them in; bob is in the group `bob` as his primary one.
 #[test]
-fn closed_slices_of_those_whom_the_lines_exempt_are_named() {
+fn slices_of_those_whom_the_lines_exempt_stay_open() {
     on_node(|node| {
+        let other = "session required pam_job_adopt.so service=sshd-ops exempt_groups=bob\n";
+        node.write("/etc/pam.d/sshd-ops", other);
+        let drop_in = |uid: u32| format!("/etc/systemd/system/user-{uid}.slice.d/job-adopt.conf");
         let arguments = "exempt_groups=ops exempt_uids=0,1003";
-        let enable = ["enable", "--arguments", arguments];
-        let groups = "warning: exempt_groups=ops of our lines: they log in without a job, and their slices open no GPU; \
-                      to open these too, write exempt_groups = ops into /etc/security/job_adopt.conf and run this again\n";
-        let uids = "write exempt_uids = 1003 into";
-        // Nothing closes there.
-        let only_lines = [&enable[..], &["--only", "pam"]].concat();
-        node.job_adopt(&only_lines).ok().omits("of our lines");
-        for _ in ["change", "no change"] {
-            let outcome = node.job_adopt(&enable).ok();
-            assert!(outcome.stderr.contains(groups), "{outcome}");
-            assert!(outcome.stderr.contains(uids), "{outcome}");
+        node.job_adopt(&["enable", "--arguments", arguments]).ok();
+        for uid in [BOB.uid, CAROL.uid, OPS.uid] {
+            assert!(node.exists(&drop_in(uid)), "{uid}");
         }
-        node.configure("exempt_groups = ops\nexempt_uids = 1003\n");
-        node.job_adopt(&enable).ok().omits("of our lines");
-        assert!(node.exists("/etc/systemd/system/user-1003.slice.d/job-adopt.conf"));
+        assert!(!node.exists(&drop_in(ALICE.uid)));
+        // By themselves, slices close by the lines that are there.
+        let again = node.job_adopt(&CLOSE).ok();
+        assert_eq!(again.stdout, "unchanged: the node is as asked\n");
+        // A planned line takes the place of the one that is there.
+        node.job_adopt(&["enable", "--arguments", "exempt_uids=0"])
+            .ok();
+        let left = [BOB, CAROL, OPS].map(|user| node.exists(&drop_in(user.uid)));
+        assert_eq!(left, [true, false, false]);
+    });
+}
+
+/// bob is in the group `bob` as his primary one, which lists no member.
+#[test]
+fn groups_of_the_file_have_the_members_that_a_login_counts() {
+    on_node(|node| {
+        node.configure("exempt_groups = bob\n");
+        node.job_adopt(&CLOSE).ok();
+        assert!(node.exists("/etc/systemd/system/user-1002.slice.d/job-adopt.conf"));
     });
 }

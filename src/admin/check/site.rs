@@ -1,6 +1,8 @@
 //! The node that is checked: its files, accounts and processes of root.
 
 use crate::accounts::{self, RightsError, with_helper_rights, with_helper_rights_if_any};
+use crate::error::Error;
+use crate::exempt_accounts::{ExemptAccounts, read_service_lines};
 use helper::Config;
 use helper::jobs::sources::processes;
 use helper::node::Tree;
@@ -10,6 +12,7 @@ use kernel::trust::Trust;
 use module::Settings;
 use nix::unistd::{Uid, User};
 use protocol::parse_decimal;
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -113,6 +116,15 @@ impl Site {
             return Vec::new();
         }
         accounts::describe_missing_accounts(&settings.exempt_uids, &settings.exempt_groups)
+    }
+
+    /// Lists the accounts whose slices stay open, each with the reason.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if an account or group cannot be looked up.
+    pub(super) fn list_exempt_accounts(&self) -> Result<BTreeMap<u32, String>, Error> {
+        ExemptAccounts::read(&self.config, &read_service_lines(&self.root))?.list()
     }
 
     /// Iterates over the lines of our module, except those that name another service.

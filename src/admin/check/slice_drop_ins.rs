@@ -7,7 +7,6 @@ use super::slices::must_close_slices;
 use super::unit_files::{Setting, find_in_file};
 use crate::accounts::user_name;
 use crate::closed_slices::closed_slice_rules;
-use crate::exempt_accounts::exempt_accounts;
 use helper::devices::{Resolver, Specifier};
 use protocol::DeviceRule;
 use std::collections::BTreeSet;
@@ -45,7 +44,7 @@ pub(super) struct SliceDropInFacts(Vec<(Scope, Setting)>);
 impl SliceDropInFacts {
     /// Reads the drop-ins of users' slices that have to be closed; none where logins stay in the slices.
     pub(super) fn read(site: &Site) -> Self {
-        let Ok(exempt) = exempt_accounts(&site.config) else {
+        let Ok(exempt) = site.list_exempt_accounts() else {
             return Self::default();
         };
         if !must_close_slices(site) {

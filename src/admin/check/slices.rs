@@ -7,7 +7,6 @@ use super::site::{NOBODY_UID, Site, root_processes};
 use crate::child_process::{QueryError, query_in_clean_environment};
 use crate::closed_slices::{DevicePolicy, UNUSED_SLICE, UNUSED_UID};
 use crate::error::Error;
-use crate::exempt_accounts::exempt_accounts;
 use crate::systemd;
 use helper::stack::Entry;
 use kernel::bpf::{self, AttachMode, CgroupPrograms};
@@ -107,7 +106,7 @@ impl SliceFacts {
         if fs::symlink_metadata(site.at("/run/systemd/system")).is_err() {
             return Self::Missing;
         }
-        let exempt: BTreeSet<u32> = match exempt_accounts(&site.config) {
+        let exempt: BTreeSet<u32> = match site.list_exempt_accounts() {
             Ok(accounts) => accounts.into_keys().collect(),
             Err(error) => return Self::UnknownAccounts(error),
         };

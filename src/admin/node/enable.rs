@@ -14,14 +14,14 @@ use super::pam::{Door, LineOptions, LinesPlan, Stack, plan_lines, read_conf_argu
 use super::part::{Part, PlaceOptions};
 use super::slice_opening::{find_filtered_slices, open_slices, open_slices_of, report_opened};
 use super::slices::{
-    BUS_POLICY_PATH, build_drop_ins, closed_drop_in_path, describe_closed_exemptions,
-    plan_bus_policy, plan_drop_ins, plan_opening,
+    BUS_POLICY_PATH, build_drop_ins, closed_drop_in_path, plan_bus_policy, plan_drop_ins,
+    plan_opening,
 };
 use super::use_mount::{MOUNT_UNIT, find_unit, plan_link};
 use crate::accounts::{self, require_root};
 use crate::check::sshd::warn_of_penalties;
 use crate::error::Error;
-use crate::exempt_accounts::exempt_accounts;
+use crate::exempt_accounts::{ExemptAccounts, read_service_lines};
 use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
 use crate::job::running_jobs::find_running_jobs;
 use crate::options::Conf;
@@ -240,7 +240,7 @@ struct NodePlan<'a> {
     change: Change,
     /// `None` if the options leave the PAM stack out.
     lines: Option<PlannedLines<'a>>,
-    /// What the admin may have meant otherwise: exempt users and groups that do not exist, or whose slices close.
+    /// What the admin may have meant otherwise: exempt users and groups that do not exist.
     doubts: Vec<String>,
     /// The uids whose slices stay open, each with the reason; none if the change leaves slices as they are.
     exempt: BTreeMap<u32, String>,
@@ -283,7 +283,7 @@ impl<'a> NodePlan<'a> {
         } else {
             None
         };
-        let mut doubts = describe_missing(settings, config.as_ref(), root);
+        let doubts = describe_missing(settings, config.as_ref(), root);
         let is_observing = lines.as_ref().is_some_and(|lines| lines.settings.observe);
         // Why logins stay outside of jobs, if they do: closed slices and the bus policy would take their devices and
         // their containers.
@@ -316,14 +316,12 @@ impl<'a> NodePlan<'a> {
         let has_bus = is_meant(Part::Bus);
         let mut exempt = BTreeMap::new();
         if let Some(config) = config.filter(|_| is_closing) {
-            if let Some(settings) = settings {
-                doubts.extend(describe_closed_exemptions(settings, &config));
-            }
+            let open = list_open_slices(options, settings, &config)?;
             let resolver = Resolver::new(Tree::host(), config.devices.clone());
-            let drop_ins = build_drop_ins(&config, &resolver, output)?;
+            let drop_ins = build_drop_ins(&config, &open, &resolver, output)?;
             change.add(Part::Slices, plan_drop_ins(root, &drop_ins)?);
             if systemd::reads(root) && change.has(Part::Slices) {
-                exempt = exempt_accounts(&config)?;
+                exempt = open;
             }
         }
         if has_bus {
@@ -414,6 +412,26 @@ impl<'a> NodePlan<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// Lists the uids whose slices stay open, each with the reason: by the configuration, by the planned lines of the service
+/// in place of those that it has, and by those of all other services.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if an account or group cannot be looked up.
+fn list_open_slices(
+    options: &Options,
+    settings: Option<&Settings>,
+    config: &Config,
+) -> Result<BTreeMap<u32, String>, Error> {
+    let mut lines = read_service_lines(&options.place.root);
+    if let Some(settings) = settings {
+        let planned = &options.lines.service;
+        lines.retain(|(service, _)| service != planned);
+        lines.push((planned.clone(), settings.clone()));
+    }
+    ExemptAccounts::read(config, &lines)?.list()
 }
 
 /// Reads the configuration that logins use: the one of our planned lines or, if these are left out, of those that the

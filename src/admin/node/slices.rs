@@ -4,11 +4,9 @@
 use super::file_change::{Content, FileChange, at};
 use crate::closed_slices::CLOSED_DROP_IN;
 use crate::error::Error;
-use crate::exempt_accounts::exempt_accounts;
 use crate::output::Output;
 use helper::Config;
 use helper::devices::Resolver;
-use module::Settings;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -28,23 +26,25 @@ const EXEMPT_DROP_IN: &str =
 /// The policy that denies users the calls by which systemd moves a login out of its job.
 const BUS_POLICY: &str = include_str!("../../../packaging/dbus/logins.conf");
 
-/// Builds the drop-ins: the name of each folder with the text of its file.
+/// Builds the drop-ins: the name of each folder with the text of its file. `exempt` has the uids whose slices stay open,
+/// each with the reason.
 ///
 /// # Errors
 ///
-/// [`Error`] for an entry of `always_allowed` that is no device here or has no spelling for systemd, and for an
-/// account or group that cannot be looked up. What is no error, but left out, has a warning.
+/// [`Error`] for an entry of `always_allowed` that is no device here or has no spelling for systemd. What is no error,
+/// but left out, has a warning.
 pub(super) fn build_drop_ins(
     config: &Config,
+    exempt: &BTreeMap<u32, String>,
     resolver: &Resolver,
     output: &mut Output<'_>,
 ) -> Result<BTreeMap<String, String>, Error> {
     let allowed = device_allow_lines(config, resolver, output)?;
     let closed = format!("{CLOSED_DROP_IN}{allowed}");
     let mut files = BTreeMap::from([("user-.slice.d".to_owned(), closed)]);
-    for (uid, why) in exempt_accounts(config)? {
+    for (uid, why) in exempt {
         // The packages have root's file with this very text, in which there is no reason.
-        let head = if uid == 0 {
+        let head = if *uid == 0 {
             String::new()
         } else {
             format!("# {why}\n#\n")
@@ -55,29 +55,6 @@ pub(super) fn build_drop_ins(
         );
     }
     Ok(files)
-}
-
-/// Describes the users whom our lines let in without a job and whose slices close all the same: a drop-in for an account
-/// is written by the configuration alone, in which the group's members are listed.
-pub(super) fn describe_closed_exemptions(settings: &Settings, config: &Config) -> Vec<String> {
-    let mut texts = Vec::new();
-    let mut describe = |key: &str, names: Vec<String>| {
-        if !names.is_empty() {
-            let names = names.join(", ");
-            texts.push(format!(
-                "{key}={names} of our lines: they log in without a job, and their slices open no GPU; to open these too, \
-                 write {key} = {names} into {} and run this again",
-                settings.conf
-            ));
-        }
-    };
-    let groups = settings.exempt_groups.iter();
-    let groups = groups.filter(|group| !config.exempt_groups.contains(group));
-    describe("exempt_groups", groups.cloned().collect());
-    let uids = settings.exempt_uids.iter();
-    let uids = uids.filter(|uid| **uid != 0 && !config.exempt_uids.contains(uid));
-    describe("exempt_uids", uids.map(u32::to_string).collect());
-    texts
 }
 
 /// Spells the devices of `always_allowed` as lines for systemd, below a comment. It warns of an entry that is skipped,

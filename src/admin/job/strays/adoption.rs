@@ -7,7 +7,7 @@ use module::{Action, Settings, is_off};
 use std::path::Path;
 
 /// The session lines of sshd's PAM stack; none if it cannot be read.
-pub(super) fn read_session_lines() -> Vec<Entry> {
+fn read_session_lines() -> Vec<Entry> {
     read_entries(Path::new("/"), "sshd", Group::Session).unwrap_or_default()
 }
 

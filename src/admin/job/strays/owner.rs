@@ -1,15 +1,14 @@
 //! Finds whose a process is, and whose processes may be strays: those of people who are not exempt.
 
-use super::adoption::read_session_lines;
 use super::process::ProcessInfo;
-use crate::accounts::{self, read_uid_min};
+use crate::accounts::read_uid_min;
 use crate::error::Error;
-use crate::exempt_accounts::exempt_accounts;
+use crate::exempt_accounts::{ExemptAccounts, read_service_lines};
 use helper::Config;
 use kernel::sys::nsfs::namespace_owner;
-use module::Settings;
-use nix::unistd::{Gid, Uid, User};
-use std::collections::{BTreeMap, BTreeSet};
+use nix::unistd::{Uid, User};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// The uids of the account `nobody` (systemd's UIDS-GIDS).
 const NOBODY_UIDS: std::ops::RangeInclusive<u32> = 65_534..=65_535;
@@ -35,42 +34,21 @@ pub(super) enum Owner {
 /// Finds the people whose processes may be strays.
 pub(super) struct PersonFinder {
     uid_min: u32,
-    exempt_uids: BTreeSet<u32>,
-    exempt_groups: Vec<Gid>,
+    exempt: ExemptAccounts,
     /// The owners of the uids that were looked up.
     looked_up: BTreeMap<u32, Owner>,
 }
 
 impl PersonFinder {
-    /// Reads the exempt accounts and groups from the configuration and from sshd's PAM stack.
+    /// Reads the exempt accounts from the configuration and from the stack of every service.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if accounts or groups cannot be looked up, or if an account or group of the configuration does
-    /// not exist. A group that only a PAM line names has no members if it does not exist.
+    /// The errors of [`ExemptAccounts::read`].
     pub(super) fn read(config: &Config) -> Result<Self, Error> {
-        let mut exempt_uids: BTreeSet<u32> = exempt_accounts(config)?.into_keys().collect();
-        // Of these groups the accounts above are the listed members; who has one as primary group is found by its gid.
-        let mut names = config.exempt_groups.clone();
-        for line in read_session_lines()
-            .into_iter()
-            .filter(|line| line.ours.is_some())
-        {
-            // A line with a wrong argument exempts nobody: it refuses every login but root's.
-            if let Ok(settings) = Settings::parse(&line.arguments) {
-                exempt_uids.extend(settings.exempt_uids);
-                names.extend(settings.exempt_groups);
-            }
-        }
-        let mut exempt_groups = Vec::new();
-        for name in names {
-            exempt_groups.extend(accounts::find_group(&name)?.map(|group| group.gid));
-        }
-        let uid_min = read_uid_min();
         Ok(Self {
-            uid_min,
-            exempt_uids,
-            exempt_groups,
+            uid_min: read_uid_min(),
+            exempt: ExemptAccounts::read(config, &read_service_lines(Path::new("/")))?,
             looked_up: BTreeMap::new(),
         })
     }
@@ -109,21 +87,19 @@ impl PersonFinder {
     /// Looks the account of a uid up, and judges whether it is exempt: as one of the system, by its uid, or
     /// by one of its groups.
     fn look_up(&self, uid: u32) -> Owner {
-        if self.is_reserved(uid) || self.exempt_uids.contains(&uid) {
+        if self.is_reserved(uid) || self.exempt.has_uid(uid) {
             return Owner::Exempt;
         }
         let Ok(Some(user)) = User::from_uid(Uid::from_raw(uid)) else {
             return Owner::Unknown(uid);
         };
-        let Ok(groups) = accounts::list_groups(&user) else {
-            return Owner::Unknown(uid);
-        };
-        if groups.iter().any(|gid| self.exempt_groups.contains(gid)) {
-            return Owner::Exempt;
+        match self.exempt.has_user(&user) {
+            Ok(true) => Owner::Exempt,
+            Ok(false) => Owner::Person(Person {
+                uid,
+                name: user.name,
+            }),
+            Err(_) => Owner::Unknown(uid),
         }
-        Owner::Person(Person {
-            uid,
-            name: user.name,
-        })
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of the drop-ins, on a node with some devices.
 
 use super::*;
+use crate::exempt_accounts::ExemptAccounts;
 use crate::testing::Scratch;
 use helper::devices::DeviceSettings;
 use helper::node::Tree;
@@ -26,7 +27,8 @@ fn build(text: &str) -> (Result<BTreeMap<String, String>, String>, String) {
         out: &mut out,
         err: &mut err,
     };
-    let files = build_drop_ins(&config, &resolver, &mut output);
+    let exempt = ExemptAccounts::read(&config, &[]).and_then(|exempt| exempt.list());
+    let files = exempt.and_then(|exempt| build_drop_ins(&config, &exempt, &resolver, &mut output));
     let files = files.map_err(|error| error.to_string());
     (files, String::from_utf8(err).unwrap())
 }
