@@ -162,6 +162,11 @@ fn arguments_of_pam_lines_count() {
         node.arguments("exempt_groups=ops");
         let outcome = node.job_adopt(&["resolve", "--user", OPS.name]).exits(0);
         outcome.says("exempt_groups lets opsuser in");
+        // libpam has the service in lower case.
+        let upper = ["resolve", "--user", "opsuser", "--service", "SSHD"];
+        node.job_adopt(&upper)
+            .ok()
+            .says("exempt_groups lets opsuser in");
         run_resolve(node, &[]).exits(1).says("[JA01]");
         node.arguments("no_such=1");
         run_resolve(node, &[])
