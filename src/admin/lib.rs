@@ -11,6 +11,7 @@ mod error;
 mod exempt_accounts;
 mod exit_status;
 mod explain;
+mod facts;
 mod job;
 mod journal;
 mod node;

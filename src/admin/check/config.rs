@@ -6,7 +6,7 @@ use super::site::{Site, runs_slurm};
 use super::trusted_file::trust_remedy;
 use crate::accounts::{RightsError, with_helper_rights_if_any};
 use crate::explain::devices::modes::{NodeMode, NodeUser, RestrictedNodes};
-use crate::job::running_jobs::{query_schedulers, read_records};
+use crate::facts::jobs::{query_schedulers, read_records};
 use helper::devices::{Resolver, Specifier};
 use helper::node::{ResolvedDevices, gpu_count, topology};
 use helper::{Config, ConfigError};

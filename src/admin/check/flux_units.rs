@@ -3,7 +3,7 @@
 use super::finding::{Check, Finding};
 use super::flux::refuses_filters;
 use super::site::Site;
-use crate::job::running_jobs::query_scheduler;
+use crate::facts::jobs::query_scheduler;
 use kernel::bpf::{self, CgroupPrograms};
 use kernel::cgroup::Mount;
 use protocol::{CgroupPath, Placement, SourceName};

@@ -4,7 +4,7 @@
 use super::finding::{Check, Finding};
 use super::site::Site;
 use crate::accounts;
-use crate::job::running_jobs::{NodeJobs, find_running_jobs};
+use crate::facts::jobs::{NodeJobs, find_running_jobs};
 use crate::output::Output;
 use protocol::SeveralJobsPolicy;
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ fn count_several(running: &NodeJobs) -> BTreeMap<u32, usize> {
 mod tests {
     use super::*;
     use crate::check::finding::Severity;
-    use crate::job::running_jobs::RunningJob;
+    use crate::facts::jobs::RunningJob;
     use protocol::Placement;
 
     fn jobs(owners: &[u32]) -> NodeJobs {

@@ -6,9 +6,9 @@
 use super::device_numbers::settings_of;
 use super::job_devices::{JobDevices, needs_node_name, require_node_name};
 use super::register::check_and_lock;
-use super::running_jobs::query_scheduler_for;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINE};
+use crate::facts::jobs::query_scheduler_for;
 use crate::options::OPERATION_TIMEOUT;
 use crate::output::Output;
 use helper::Config;

@@ -2,11 +2,11 @@
 
 use super::cgroup_members::{list_members, read_processes};
 use super::limits_in_force::{LIMIT_HEADS, LimitsInForce, show_limits};
-use super::running_jobs::{QUERY_TIMEOUT, find_cgroup, query_scheduler};
 use super::usage::{USAGE_HEADS, Usage};
 use crate::accounts::{self, UserNames};
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
+use crate::facts::jobs::{QUERY_TIMEOUT, find_cgroup, query_scheduler};
 use crate::options::Conf;
 use crate::output::Output;
 use crate::process::Process;

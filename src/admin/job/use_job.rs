@@ -1,10 +1,10 @@
 //! `use`: chooses the job that a user's next logins join, of several jobs on this node.
 
 use super::names;
-use super::running_jobs::QUERY_TIMEOUT;
 use crate::accounts;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
+use crate::facts::jobs::QUERY_TIMEOUT;
 use crate::output::Output;
 use clap::Args;
 use helper::jobs::{Job, find_by_name};

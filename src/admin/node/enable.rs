@@ -23,7 +23,7 @@ use crate::check::sshd::warn_of_penalties;
 use crate::error::Error;
 use crate::exempt_accounts::{ExemptAccounts, read_service_lines};
 use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
-use crate::job::running_jobs::find_running_jobs;
+use crate::facts::jobs::find_running_jobs;
 use crate::options::Conf;
 use crate::output::Output;
 use crate::systemd;

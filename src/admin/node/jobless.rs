@@ -2,7 +2,7 @@
 
 use crate::accounts::{self, read_uid_max, read_uid_min};
 use crate::error::Error;
-use crate::job::running_jobs::NodeJobs;
+use crate::facts::jobs::NodeJobs;
 use module::{Exemption, Settings};
 use nix::unistd::User;
 use protocol::parse_decimal;

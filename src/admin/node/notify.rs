@@ -6,7 +6,7 @@
 use crate::accounts::require_root;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINE};
-use crate::job::running_jobs::{RunningJob, find_running_jobs};
+use crate::facts::jobs::{RunningJob, find_running_jobs};
 use crate::options::{Conf, OPERATION_TIMEOUT};
 use crate::output::Output;
 use crate::replace_file::replace_file;

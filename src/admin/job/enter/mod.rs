@@ -13,10 +13,10 @@ mod variables;
 
 use super::names;
 use super::run::CallerLimits;
-use super::running_jobs::QUERY_TIMEOUT;
 use crate::accounts;
 use crate::error::Error;
 use crate::exit_status::EXIT_NOT_STARTED;
+use crate::facts::jobs::QUERY_TIMEOUT;
 use crate::output::Output;
 use clap::Args;
 use container::{Container, JobProcess, View, find_containers};

@@ -6,7 +6,7 @@ use super::process::{ProcessInfo, ProcessTable};
 use super::unrecorded_job::find_unrecorded_job;
 use super::{SearchMemory, Stray};
 use crate::error::Error;
-use crate::job::running_jobs::query_scheduler_for;
+use crate::facts::jobs::query_scheduler_for;
 use crate::process::own_ancestry;
 use helper::Config;
 use helper::jobs::records::{LoginTarget, ReadError, Record};

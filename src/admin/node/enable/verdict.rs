@@ -6,7 +6,7 @@ use super::questions::{
 };
 use crate::accounts;
 use crate::error::Error;
-use crate::job::running_jobs::{NodeJobs, RunningJob, find_cgroup};
+use crate::facts::jobs::{NodeJobs, RunningJob, find_cgroup};
 use crate::node::jobless::find_jobless_user;
 use crate::node::pam::Stack;
 use crate::output::Output;

@@ -1,28 +1,25 @@
-//! Finds the running jobs of this node, by records and by schedulers, and the processes of their logins.
+//! Finds the running jobs of this node, by records and by schedulers.
 
-use super::cgroup_members::read_processes;
-use super::logins::list_logins;
 use crate::error::Error;
 use crate::output::Output;
-use crate::process::Process;
 use helper::jobs::records::{LoginTarget, ReadError, Record, Registry};
 use helper::jobs::sources::{
     AskedDaemons, FluxSource, JobsOfUsers, SlurmSource, Sought, SourceError,
 };
-use helper::jobs::{self, ExternSocket, Job};
+use helper::jobs::{self, Job};
 use helper::node::Tree;
 use helper::slurm_conf::SlurmConfSearch;
 use helper::{Config, Deadline};
-use kernel::cgroup::{CgroupChain, Dir, Listing, Membership, Mount, MountInfo, ignore_gone, v1};
+use kernel::cgroup::Mount;
 use kernel::trust::Trust;
-use protocol::{AbsolutePath, CgroupPath, JobId, LeafName, NodeName, Placement, SourceName};
-use schedulers::stepd::{ROOT_UID, step_of_daemon};
+use protocol::{CgroupPath, JobId, Placement, SourceName};
+use schedulers::stepd::ROOT_UID;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Longest query of Slurm's daemons, and longest walk through Flux's units.
-pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Queries the running jobs of a scheduler, of all users. The registry is no scheduler and has none.
 ///
@@ -42,7 +39,7 @@ pub(crate) fn query_scheduler(
 /// # Errors
 ///
 /// As [`query_scheduler`].
-pub(super) fn query_scheduler_for(
+pub(crate) fn query_scheduler_for(
     source: SourceName,
     config: &Config,
     sought: Sought<'_>,
@@ -214,90 +211,6 @@ fn merge_jobs(
 /// not answer, or is elsewhere.
 pub(crate) fn find_cgroup(id: &JobId, placement: &Placement) -> Option<CgroupPath> {
     jobs::find_cgroup(id, placement, ROOT_UID, Instant::now() + QUERY_TIMEOUT)
-}
-
-impl RunningJob {
-    /// Lists the processes of the job's logins, for Slurm all of the extern step; none if the job is over.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Failed`] if its cgroup cannot be found or read.
-    pub(crate) fn list_login_processes(
-        &self,
-        deadline: Instant,
-    ) -> Result<Listing<Process>, Error> {
-        let none = Listing {
-            all: Vec::new(),
-            cut: None,
-        };
-        if let Placement::Extern { spool, node } = &self.placement {
-            let step = self.open_extern_step(spool, node, deadline)?;
-            return Ok(step.map_or(none, |dir| read_processes(&dir, deadline)));
-        }
-        let Some(place) = self.open_cgroup()? else {
-            return Ok(none);
-        };
-        list_logins(place.dir()?, self.leaf(), self.uid, deadline)
-    }
-
-    /// Opens the cgroup of a Slurm job's extern step, which the step's daemon shows; `None` if the job is over, or if
-    /// its id is none of Slurm's.
-    fn open_extern_step(
-        &self,
-        spool: &AbsolutePath,
-        node: &NodeName,
-        deadline: Instant,
-    ) -> Result<Option<Dir>, Error> {
-        let Some(socket) = ExternSocket::from_job(spool, node, &self.id) else {
-            return Ok(None);
-        };
-        match socket.connect(ROOT_UID, deadline) {
-            Ok(daemon) => open_step_of_daemon(daemon.pid),
-            Err(schedulers::stepd::Error::SocketGone) => Ok(None),
-            Err(error) => Err(Error::failed("query", socket.path().display(), error)),
-        }
-    }
-
-    /// The name of the leaf in the job's record; `None` if the record has none, and for a scheduler's job.
-    pub(crate) fn leaf(&self) -> Option<&LeafName> {
-        match &self.placement {
-            Placement::Cgroup { leaf, .. } => leaf.as_ref(),
-            Placement::Unit { .. } | Placement::Extern { .. } => None,
-        }
-    }
-
-    /// Opens the job's cgroup; `None` if it is gone, and for a Slurm job.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Failed`] if cgroup v2 is not mounted, or the cgroup cannot be opened.
-    pub(crate) fn open_cgroup(&self) -> Result<Option<CgroupChain>, Error> {
-        match &self.placement {
-            Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => open_chain(path),
-            Placement::Extern { .. } => Ok(None),
-        }
-    }
-}
-
-fn open_chain(path: &CgroupPath) -> Result<Option<CgroupChain>, Error> {
-    Ok(ignore_gone(Mount::open()?.open_chain(path))?)
-}
-
-/// Opens the cgroup of the extern step of this daemon, on cgroup v1 in the freezer hierarchy; `None` if the
-/// daemon has ended. The cgroup has logins and Slurm's own processes.
-fn open_step_of_daemon(daemon_pid: i32) -> Result<Option<Dir>, Error> {
-    let Some(membership) = ignore_gone(Membership::read(daemon_pid))? else {
-        return Ok(None);
-    };
-    if let Some(job) = v1::JobCgroups::from_daemon(&membership) {
-        let levels = ignore_gone(job.open_freezers(&MountInfo::read_all()?))?;
-        return Ok(levels.and_then(|levels| levels.last().cloned()));
-    }
-    let Some(path) = membership.unified().and_then(step_of_daemon) else {
-        return Ok(None);
-    };
-    let place = open_chain(&path)?;
-    Ok(place.as_ref().map(CgroupChain::dir).transpose()?.cloned())
 }
 
 #[cfg(test)]
