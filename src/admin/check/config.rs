@@ -6,7 +6,7 @@ use super::site::{Site, runs_slurm};
 use super::trusted_file::trust_remedy;
 use crate::accounts::{RightsError, with_helper_rights_if_any};
 use crate::explain::devices::modes::{NodeMode, NodeUser, RestrictedNodes};
-use crate::facts::jobs::{query_schedulers, read_records};
+use crate::facts::jobs::{NodeJobs, Records};
 use helper::devices::{Resolver, Specifier};
 use helper::node::{ResolvedDevices, gpu_count, topology};
 use helper::{Config, ConfigError};
@@ -447,17 +447,11 @@ impl RestrictedMode {
 
 /// Finds the users who have a job now, as far as records and schedulers can be read and accounts be looked up.
 pub(super) fn find_job_owners(site: &Site) -> Vec<NodeUser> {
-    let mut uids = BTreeSet::new();
-    if let Ok(registered) = read_records(&site.config.registry, &site.trust) {
-        uids.extend(registered.all.iter().map(|record| record.uid));
-    }
+    let records = Records::read(&site.config.registry, &site.trust).unwrap_or_default();
+    let mut uids: BTreeSet<u32> = records.usable.iter().map(|record| record.uid).collect();
     if site.is_here() {
-        uids.extend(
-            query_schedulers(&site.config)
-                .all
-                .iter()
-                .map(|(uid, _)| *uid),
-        );
+        let jobs = NodeJobs::read_beside(records, &site.config);
+        uids.extend(jobs.running.iter().map(|job| job.uid));
     }
     uids.into_iter()
         .filter_map(|uid| NodeUser::find(uid).ok())

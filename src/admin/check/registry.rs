@@ -6,11 +6,11 @@ use super::remedy::{Remedy, run, shell_path};
 use super::site::{Site, runs_slurm};
 use super::trusted_file::{is_exposed, trust_remedy};
 use crate::accounts::{RightsError, UserNames};
-use crate::facts::jobs::{Known, query_scheduler, query_schedulers};
+use crate::facts::jobs::{Records, query_scheduler, query_schedulers};
 use crate::job::device_numbers::NumberState;
 use helper::Config;
-use helper::jobs::Job;
-use helper::jobs::records::{LoginTarget, ReadError, Record};
+use helper::jobs::records::{LoginTarget, Record};
+use helper::jobs::sources::{AskedDaemons, Doubt, JobsOfUsers, Sought};
 use kernel::OperationError;
 use kernel::cgroup::{Mount, Stamp, ignore_gone};
 use kernel::trust::{Distrust, TrustError};
@@ -346,41 +346,37 @@ impl RegistryState {
             Ok(users) => users,
             Err(error) => return Self::Unlisted(error),
         };
+        let read = || Records::read_of(&users, registry, &site.trust);
+        let Records {
+            usable: records,
+            broken,
+            unreadable,
+        } = match site.with_helper_rights_if_any(read) {
+            Ok(records) => records,
+            Err(error) => return Self::Unread(error),
+        };
         let mut names = UserNames::default();
         let mut faults = Vec::new();
-        let mut records = Vec::new();
-        for uid in users {
-            let read = || registry.read_user(&site.trust, uid);
-            let read = match site.with_helper_rights_if_any(read) {
-                Ok(read) => read,
-                Err(error) => return Self::Unread(error),
-            };
-            match read {
-                Ok(read) => {
-                    records.extend(read.records);
-                    // Files that stand for no job, such as notes, refuse no login.
-                    for file in read.broken {
-                        let Some(job) = file.job else { continue };
-                        faults.push(RecordFault {
-                            kind: FaultKind::Record {
-                                is_gone: is_job_gone(site, &job),
-                                job,
-                            },
-                            path: file.path,
-                            user: names.name(uid),
-                            cause: file.cause,
-                        });
-                    }
-                }
-                // The registry was removed meanwhile.
-                Err(ReadError::NoRegistry) => {}
-                Err(ReadError::Distrusted(error)) => faults.push(RecordFault {
-                    kind: FaultKind::of_directory(&error),
-                    path: registry.user_dir(uid),
-                    user: names.name(uid),
-                    cause: error.to_string(),
-                }),
-            }
+        for (uid, file) in broken {
+            // Files that stand for no job, such as notes, refuse no login.
+            let Some(job) = file.job else { continue };
+            faults.push(RecordFault {
+                kind: FaultKind::Record {
+                    is_gone: is_job_gone(site, &job),
+                    job,
+                },
+                path: file.path,
+                user: names.name(uid),
+                cause: file.cause,
+            });
+        }
+        for (uid, error) in unreadable {
+            faults.push(RecordFault {
+                kind: FaultKind::of_directory(&error),
+                path: registry.user_dir(uid),
+                user: names.name(uid),
+                cause: error.to_string(),
+            });
         }
         let numbers = match find_number_faults(site, &records, &mut names) {
             Ok(numbers) => numbers,
@@ -496,8 +492,8 @@ fn find_stale(site: &Site, mut records: Vec<Record>, names: &mut UserNames) -> V
     records.retain(|record| {
         registry.record_path(record.uid, &record.id).exists() && is_cgroup_gone(site, record)
     });
-    let Known { all, doubts } = query_jobs(&site.config);
-    records.retain(|record| !all.iter().any(|(_, job)| job.has_name(&record.id)));
+    let JobsOfUsers { jobs, doubts, .. } = query_jobs(&site.config);
+    records.retain(|record| !jobs.iter().any(|(_, job)| job.has_name(&record.id)));
     records
         .iter()
         .map(|record| StaleRecord {
@@ -511,11 +507,13 @@ fn find_stale(site: &Site, mut records: Vec<Record>, names: &mut UserNames) -> V
 
 /// Queries the jobs of the schedulers. It is a doubt too if logins do not find Slurm while its daemons run, for example
 /// while slurm.conf is not mounted: for [`query_schedulers`] Slurm is then not on this node.
-fn query_jobs(config: &Config) -> Known<(u32, Job)> {
-    let mut known = query_schedulers(config);
+fn query_jobs(config: &Config) -> JobsOfUsers {
+    let mut known = query_schedulers(config, Sought::All, &mut AskedDaemons::default());
     if config.sources.contains(&SourceName::Slurm) && runs_slurm() {
         let error = query_scheduler(SourceName::Slurm, config).err();
-        known.doubts.extend(error.map(|error| error.to_string()));
+        known
+            .doubts
+            .extend(error.map(|error| Doubt::about_anybody(error.to_string())));
     }
     known
 }

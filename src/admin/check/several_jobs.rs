@@ -4,11 +4,9 @@
 use super::finding::{Check, Finding};
 use super::site::Site;
 use crate::accounts;
-use crate::facts::jobs::{NodeJobs, find_running_jobs};
-use crate::output::Output;
+use crate::facts::jobs::NodeJobs;
 use protocol::SeveralJobsPolicy;
 use std::collections::BTreeMap;
-use std::io;
 
 /// Maximum users in a finding.
 const NAMES_MAX: usize = 8;
@@ -29,13 +27,9 @@ impl SeveralJobsFacts {
     /// Counts the jobs of each user, as far as they can be listed.
     pub(super) fn read(site: &Site) -> Self {
         // Other checks report a source that does not answer.
-        let mut output = Output {
-            out: &mut io::sink(),
-            err: &mut io::sink(),
-        };
-        let running = find_running_jobs(&site.config, &mut output);
+        let jobs = NodeJobs::read(&site.config);
         Self {
-            users: running.ok().map(|running| count_several(&running)),
+            users: jobs.ok().map(|jobs| count_several(&jobs)),
             policy: site.settings().several,
             has_networks: !site.config.callerid_networks.is_empty(),
         }
@@ -78,9 +72,9 @@ impl SeveralJobsFacts {
 }
 
 /// Counts the jobs of each user who has several.
-fn count_several(running: &NodeJobs) -> BTreeMap<u32, usize> {
+fn count_several(jobs: &NodeJobs) -> BTreeMap<u32, usize> {
     let mut counts = BTreeMap::new();
-    for job in &running.jobs {
+    for job in &jobs.running {
         *counts.entry(job.uid).or_insert(0) += 1;
     }
     counts.retain(|_, count| *count > 1);
@@ -91,22 +85,24 @@ fn count_several(running: &NodeJobs) -> BTreeMap<u32, usize> {
 mod tests {
     use super::*;
     use crate::check::finding::Severity;
-    use crate::facts::jobs::RunningJob;
+    use crate::facts::jobs::NodeJob;
     use protocol::Placement;
 
     fn jobs(owners: &[u32]) -> NodeJobs {
-        let job = |(number, uid): (usize, &u32)| RunningJob {
+        let job = |(number, uid): (usize, &u32)| NodeJob {
             id: (number + 1).to_string().parse().unwrap(),
             uid: *uid,
             placement: Placement::Cgroup {
                 path: "/a".parse().unwrap(),
                 leaf: None,
             },
+            started: None,
             ends: None,
+            record: None,
         };
         NodeJobs {
-            jobs: owners.iter().enumerate().map(job).collect(),
-            is_complete: true,
+            running: owners.iter().enumerate().map(job).collect(),
+            ..NodeJobs::default()
         }
     }
 

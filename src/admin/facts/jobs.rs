@@ -1,20 +1,20 @@
-//! Finds the running jobs of this node, by records and by schedulers.
+//! Finds the jobs of this node, by records and by schedulers, and the reasons why there may be others, each with those
+//! whose jobs these may be. Who wants less of them leaves out the rest; nobody else puts records and schedulers' jobs
+//! together.
 
 use crate::error::Error;
-use crate::output::Output;
-use helper::jobs::records::{LoginTarget, ReadError, Record, Registry};
+use helper::jobs::records::{LoginTarget, ReadError, Record, Registry, UnusableFile};
 use helper::jobs::sources::{
-    AskedDaemons, FluxSource, JobsOfUsers, SlurmSource, Sought, SourceError,
+    AskedDaemons, Doubt, FluxSource, JobsOfUsers, PossibleOwners, SlurmSource, Sought, SourceError,
 };
 use helper::jobs::{self, Job};
 use helper::node::Tree;
 use helper::slurm_conf::SlurmConfSearch;
 use helper::{Config, Deadline};
 use kernel::cgroup::Mount;
-use kernel::trust::Trust;
+use kernel::trust::{Trust, TrustError};
 use protocol::{CgroupPath, JobId, Placement, SourceName};
 use schedulers::stepd::ROOT_UID;
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -67,144 +67,181 @@ pub(crate) fn query_scheduler_for(
     }
 }
 
-/// A running job.
-#[derive(Clone, Debug)]
-pub(crate) struct RunningJob {
-    pub(crate) id: JobId,
-    pub(crate) uid: u32,
-    pub(crate) placement: Placement,
-    /// When it ends, in seconds since the epoch, if its record has that.
-    pub(crate) ends: Option<i64>,
-}
-
-/// What one kind of source knows, as far as it could be read.
-#[derive(Debug)]
-pub(crate) struct Known<T> {
-    pub(crate) all: Vec<T>,
-    /// The reasons why there may be others.
-    pub(crate) doubts: Vec<String>,
-}
-
-/// Reads the usable records of all users. A broken record is left out without a doubt; a user whose records cannot be
-/// read at all is one.
-///
-/// # Errors
-///
-/// [`Error::Failed`] if the registry cannot be listed.
-pub(crate) fn read_records(registry: &Registry, trust: &Trust) -> Result<Known<Record>, Error> {
-    let mut known = Known {
-        all: Vec::new(),
-        doubts: Vec::new(),
-    };
-    for uid in registry.list_users()? {
-        match registry.read_user(trust, uid) {
-            Ok(found) => known.all.extend(found.records),
-            Err(ReadError::NoRegistry) => {}
-            Err(error) => known.doubts.push(error.to_string()),
+/// Queries the running jobs of all schedulers of the configuration, as far as those who are sought may have one. A
+/// scheduler that is not on this node has none; one that fails is a doubt about everybody.
+pub(crate) fn query_schedulers(
+    config: &Config,
+    sought: Sought<'_>,
+    asked: &mut AskedDaemons,
+) -> JobsOfUsers {
+    let mut all = JobsOfUsers::default();
+    for source in SourceName::ALL {
+        if !config.sources.contains(&source) {
+            continue;
         }
-    }
-    Ok(known)
-}
-
-/// Queries the running jobs of all schedulers of the configuration, each with the uid of its user. A scheduler that is
-/// not on this node has none, and is no doubt.
-pub(crate) fn query_schedulers(config: &Config) -> Known<(u32, Job)> {
-    let mut known = Known {
-        all: Vec::new(),
-        doubts: Vec::new(),
-    };
-    for source in &config.sources {
-        match query_scheduler(*source, config) {
+        match query_scheduler_for(source, config, sought, asked) {
             Ok(found) => {
-                known.all.extend(found.jobs);
-                known
-                    .doubts
-                    .extend(found.doubts.into_iter().map(|doubt| doubt.cause));
+                all.jobs.extend(found.jobs);
+                all.doubts.extend(found.doubts);
+                all.without_logins.extend(found.without_logins);
             }
             Err(SourceError::Absent(_) | SourceError::Unused(_)) => {}
-            Err(error) => known.doubts.push(format!("{}: {error}", source.as_str())),
+            Err(error) => {
+                let cause = format!("{}: {error}", source.as_str());
+                all.doubts.push(Doubt::about_anybody(cause));
+            }
         }
     }
-    known
+    all
 }
 
-/// The running jobs of all users of this node.
+/// The records of jobs, as far as they can be read.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    /// Those that can be used, by uid and id.
+    pub(crate) usable: Vec<Record>,
+    /// Files that cannot be used, each with the uid whose it is.
+    pub(crate) broken: Vec<(u32, UnusableFile)>,
+    /// The uids whose records cannot be read at all, with the cause.
+    pub(crate) unreadable: Vec<(u32, TrustError)>,
+}
+
+impl Records {
+    /// Reads the records of all users.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the registry cannot be listed.
+    pub(crate) fn read(registry: &Registry, trust: &Trust) -> Result<Self, Error> {
+        Ok(Self::read_of(&registry.list_users()?, registry, trust))
+    }
+
+    /// Reads the records of these users. A registry that does not exist has none.
+    pub(crate) fn read_of(users: &[u32], registry: &Registry, trust: &Trust) -> Self {
+        let mut records = Self::default();
+        for uid in users.iter().copied() {
+            match registry.read_user(trust, uid) {
+                Ok(found) => {
+                    records.usable.extend(found.records);
+                    let broken = found.broken.into_iter().map(|file| (uid, file));
+                    records.broken.extend(broken);
+                }
+                Err(ReadError::NoRegistry) => {}
+                Err(ReadError::Distrusted(error)) => records.unreadable.push((uid, error)),
+            }
+        }
+        records
+    }
+}
+
+/// A running job.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeJob {
+    pub(crate) id: JobId,
+    pub(crate) uid: u32,
+    /// Where its logins are placed.
+    pub(crate) placement: Placement,
+    /// When it started, in seconds since the epoch, if that is known.
+    pub(crate) started: Option<i64>,
+    /// When it ends, in seconds since the epoch, if its record has that.
+    pub(crate) ends: Option<i64>,
+    /// `None` for a scheduler's job that is not registered.
+    pub(crate) record: Option<Record>,
+}
+
+/// The jobs of this node.
 #[derive(Debug, Default)]
 pub(crate) struct NodeJobs {
-    pub(crate) jobs: Vec<RunningJob>,
-    /// False if the records of a user, or a scheduler, could not be read. Broken records do not count.
-    pub(crate) is_complete: bool,
+    /// Those that logins find: the registered ones first, by uid and id.
+    pub(crate) running: Vec<NodeJob>,
+    /// The records of which logins find no job: no login reads records by the configuration, or a record leaves the place
+    /// to a scheduler that has no such job.
+    pub(crate) unfound: Vec<Record>,
+    /// The reasons why there may be other jobs. A broken record is none.
+    pub(crate) doubts: Vec<Doubt>,
 }
 
-/// Finds the running jobs of all users, and warns of each reason why there may be others.
-///
-/// # Errors
-///
-/// [`Error::Failed`] if the registry cannot be listed.
-pub(crate) fn find_running_jobs(
-    config: &Config,
-    output: &mut Output<'_>,
-) -> Result<NodeJobs, Error> {
-    let records = read_records(&config.registry, &Trust::root())?;
-    let scheduled = query_schedulers(config);
-    for doubt in records.doubts.iter().chain(&scheduled.doubts) {
-        output.warn(doubt);
+impl NodeJobs {
+    /// Reads the jobs of all users.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the registry cannot be listed.
+    pub(crate) fn read(config: &Config) -> Result<Self, Error> {
+        let records = Records::read(&config.registry, &Trust::root())?;
+        Ok(Self::read_beside(records, config))
     }
-    let is_complete = records.doubts.is_empty() && scheduled.doubts.is_empty();
-    let is_registry_used = config.sources.contains(&SourceName::Registry);
-    let jobs = merge_jobs(records.all, scheduled.all, is_registry_used);
-    Ok(NodeJobs { jobs, is_complete })
+
+    /// Reads the jobs of the schedulers, of all users, and merges them with these records.
+    pub(crate) fn read_beside(records: Records, config: &Config) -> Self {
+        let scheduled = query_schedulers(config, Sought::All, &mut AskedDaemons::default());
+        Self::merge(records, scheduled, config)
+    }
+
+    /// Merges the jobs of records and of schedulers. Of a job that both have, the scheduler's place counts and the record's
+    /// end. Of the other records those with a cgroup are jobs, if the registry is a source of jobs.
+    fn merge(records: Records, scheduled: JobsOfUsers, config: &Config) -> Self {
+        let mut jobs = Self::default();
+        for (uid, error) in records.unreadable {
+            jobs.doubts.push(Doubt {
+                cause: error.to_string(),
+                owners: PossibleOwners::Only([uid].into()),
+                job: None,
+            });
+        }
+        jobs.doubts.extend(scheduled.doubts);
+        let reads_records = config.sources.contains(&SourceName::Registry);
+        let mut scheduled = scheduled.jobs;
+        for record in records.usable {
+            let is_same = |(uid, job): &(u32, Job)| *uid == record.uid && job.has_name(&record.id);
+            if let Some(index) = scheduled.iter().position(is_same) {
+                let (uid, job) = scheduled.remove(index);
+                jobs.running
+                    .push(NodeJob::from_scheduler(uid, job, Some(record)));
+                continue;
+            }
+            match &record.target {
+                LoginTarget::Cgroup(path) if reads_records => {
+                    let path = path.clone();
+                    jobs.running.push(NodeJob::from_record(record, path));
+                }
+                LoginTarget::Cgroup(_) | LoginTarget::Via(_) => jobs.unfound.push(record),
+            }
+        }
+        let unregistered = scheduled
+            .into_iter()
+            .map(|(uid, job)| NodeJob::from_scheduler(uid, job, None));
+        jobs.running.extend(unregistered);
+        jobs
+    }
 }
 
-/// Merges the jobs of records and of schedulers. Of a job that both have, the scheduler's place counts and
-/// the record's end. Of the other records those with a cgroup are jobs, if the registry is a source of jobs.
-fn merge_jobs(
-    records: Vec<Record>,
-    scheduled: Vec<(u32, Job)>,
-    is_registry_used: bool,
-) -> Vec<RunningJob> {
-    let mut jobs = Vec::new();
-    let mut merged = BTreeSet::new();
-    for (uid, job) in scheduled {
-        let record = records
-            .iter()
-            .find(|record| record.uid == uid && job.has_name(&record.id));
-        if let Some(record) = record {
-            merged.insert((uid, record.id.clone()));
-        }
-        let ends = record.and_then(|record| record.ends);
-        jobs.push(RunningJob {
+impl NodeJob {
+    fn from_scheduler(uid: u32, job: Job, record: Option<Record>) -> Self {
+        Self {
             id: job.id,
             uid,
             placement: job.placement,
-            ends,
-        });
-    }
-    if !is_registry_used {
-        return jobs;
-    }
-    for Record {
-        id,
-        uid,
-        target,
-        leaf,
-        ends,
-        ..
-    } in records
-    {
-        if merged.contains(&(uid, id.clone())) {
-            continue;
-        }
-        if let LoginTarget::Cgroup(path) = target {
-            jobs.push(RunningJob {
-                id,
-                uid,
-                placement: Placement::Cgroup { path, leaf },
-                ends,
-            });
+            started: Some(job.started),
+            ends: record.as_ref().and_then(|record| record.ends),
+            record,
         }
     }
-    jobs
+
+    /// The job of a record whose logins are placed in the cgroup `path`.
+    fn from_record(record: Record, path: CgroupPath) -> Self {
+        Self {
+            id: record.id.clone(),
+            uid: record.uid,
+            placement: Placement::Cgroup {
+                path,
+                leaf: record.leaf.clone(),
+            },
+            started: record.started,
+            ends: record.ends,
+            record: Some(record),
+        }
+    }
 }
 
 /// Finds the cgroup of a scheduler's job on cgroup v2. That of a Slurm job only its step daemon knows: `None` if that does
@@ -240,36 +277,72 @@ mod tests {
         )
     }
 
+    fn merge(records: Vec<Record>, scheduled: Vec<(u32, Job)>, sources: &[SourceName]) -> NodeJobs {
+        let records = Records {
+            usable: records,
+            ..Records::default()
+        };
+        let scheduled = JobsOfUsers {
+            jobs: scheduled,
+            ..JobsOfUsers::default()
+        };
+        let mut config = Config::default();
+        config.sources.retain(|source| sources.contains(source));
+        NodeJobs::merge(records, scheduled, &config)
+    }
+
     #[test]
     fn job_of_record_and_scheduler_has_place_of_scheduler_and_end_of_record() {
         let records = vec![
             record("7", r#""cgroup":"/a""#),
             record("8", r#""via":"slurm""#),
         ];
-        let jobs = merge_jobs(
-            records,
-            vec![scheduled("7"), scheduled("8"), scheduled("9")],
-            true,
-        );
+        let scheduled = vec![scheduled("9"), scheduled("8"), scheduled("7")];
+        let jobs = merge(records, scheduled, &SourceName::ALL);
         assert!(
-            jobs.iter()
+            jobs.running
+                .iter()
                 .all(|job| job.placement.source() == SourceName::Slurm)
         );
-        let ends: Vec<_> = jobs.iter().map(|job| (job.id.as_str(), job.ends)).collect();
-        assert_eq!(ends, [("7", Some(9)), ("8", Some(9)), ("9", None)]);
+        let ends = jobs.running.iter().map(|job| (job.id.as_str(), job.ends));
+        assert_eq!(
+            ends.collect::<Vec<_>>(),
+            [("7", Some(9)), ("8", Some(9)), ("9", None)]
+        );
+        assert!(jobs.unfound.is_empty());
     }
 
     #[test]
-    fn job_of_record_alone_counts_if_registry_is_a_source() {
-        let records = || {
-            vec![
+    fn job_of_record_alone_runs_if_registry_is_a_source() {
+        let merged = |sources: &[SourceName]| {
+            let records = vec![
                 record("7", r#""cgroup":"/a""#),
                 record("8", r#""via":"slurm""#),
-            ]
+            ];
+            let jobs = merge(records, Vec::new(), sources);
+            let running: Vec<_> = jobs.running.into_iter().map(|job| job.id).collect();
+            let unfound: Vec<_> = jobs.unfound.into_iter().map(|record| record.id).collect();
+            (running, unfound)
         };
-        let [job] = merge_jobs(records(), Vec::new(), true).try_into().unwrap();
-        assert_eq!(job.id.as_str(), "7");
-        assert!(matches!(job.placement, Placement::Cgroup { .. }));
-        assert!(merge_jobs(records(), Vec::new(), false).is_empty());
+        let id = |text: &str| text.parse::<JobId>().unwrap();
+        assert_eq!(merged(&SourceName::ALL), (vec![id("7")], vec![id("8")]));
+        assert_eq!(
+            merged(&[SourceName::Slurm]),
+            (Vec::new(), vec![id("7"), id("8")])
+        );
+    }
+
+    #[test]
+    fn records_that_cannot_be_read_are_a_doubt_about_their_user() {
+        let error = TrustError::new(Path::new("/r/5"), kernel::trust::Distrust::WrongOwner(7));
+        let records = Records {
+            unreadable: vec![(5, error)],
+            ..Records::default()
+        };
+        let jobs = NodeJobs::merge(records, JobsOfUsers::default(), &Config::default());
+        let [doubt] = &jobs.doubts[..] else {
+            panic!("{:?}", jobs.doubts);
+        };
+        assert!(doubt.owners.include(5) && !doubt.owners.include(6));
     }
 }

@@ -6,21 +6,19 @@ use super::usage::{USAGE_HEADS, Usage};
 use crate::accounts::{self, UserNames};
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
-use crate::facts::jobs::{QUERY_TIMEOUT, find_cgroup, query_scheduler};
+use crate::facts::jobs::{NodeJob, NodeJobs, QUERY_TIMEOUT, Records, find_cgroup};
 use crate::options::Conf;
 use crate::output::Output;
 use crate::process::Process;
 use clap::Args;
-use helper::jobs::Job;
-use helper::jobs::records::{LoginTarget, ReadError, Record};
-use helper::jobs::sources::{JobsOfUsers, SourceError};
+use helper::jobs::records::{LoginTarget, Record, UnusableFile};
 use helper::node::Tree;
 use helper::{Config, contain_by_record, printable};
 use kernel::bpf::{self, AttachTarget};
 use kernel::cgroup::{self, CgroupChain, Dir, Mount, Occupants, find_frozen};
 use kernel::trust::Trust;
 use nix::unistd::Uid;
-use protocol::{Containment, LeafName, SourceName};
+use protocol::{CgroupPath, Containment, LeafName, Placement, SourceName};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -43,7 +41,7 @@ pub(crate) struct Options {
     conf: Conf,
 }
 
-/// Runs `list`: merges the jobs of records and of schedulers, and shows them. Returns [`EXIT_FAILED`] if the
+/// Runs `list`: shows the jobs of records and of schedulers. Returns [`EXIT_FAILED`] if the
 /// list may be incomplete, and [`EXIT_FINDINGS`] for a broken record, or for a record whose cgroup has
 /// another job by now.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
@@ -58,39 +56,46 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         None => config.registry.list_users()?,
     };
     let tree = Tree::host();
-    let mut jobs = Vec::new();
-    let mut broken = Vec::new();
     let mut code = EXIT_FINE;
-    for uid in users {
-        match config.registry.read_user(&Trust::root(), uid) {
-            Ok(found) => {
-                for record in &found.records {
-                    let mut job = ListedJob::from_record(record, &tree);
-                    if let Err(error) = job.read_cgroup(&record.target, record.leaf.as_ref()) {
-                        job.state = "unknown";
-                        job.why.push(format!("job {}: {error}", record.id));
-                        code = EXIT_FAILED;
-                    }
-                    jobs.push(job);
-                }
-                for file in &found.broken {
-                    output.warn(file);
-                }
-                // Only the records of running jobs are findings; the others have a warning alone.
-                broken.extend(found.broken.into_iter().filter(|file| file.job.is_some()));
-            }
-            Err(ReadError::NoRegistry) => {}
-            Err(error) => {
-                output.warn(error);
-                code = EXIT_FAILED;
-            }
+    let mut records = Records::read_of(&users, &config.registry, &Trust::root());
+    let mut broken: Vec<UnusableFile> = Vec::new();
+    for (_, file) in std::mem::take(&mut records.broken) {
+        output.warn(&file);
+        // Only the records of running jobs are findings; the others have a warning alone.
+        if file.job.is_some() {
+            broken.push(file);
         }
     }
-    for source in SourceName::ALL {
-        let is_enabled = config.sources.contains(&source);
-        if is_enabled && !add_scheduler_jobs(&mut jobs, user, source, &config, output) {
+    let NodeJobs {
+        mut running,
+        unfound,
+        doubts,
+    } = NodeJobs::read_beside(records, &config);
+    for doubt in doubts {
+        // A list of one user's jobs misses only what may be that user's.
+        if user.is_none_or(|selected| doubt.owners.include(selected)) {
+            output.warn(doubt.cause);
             code = EXIT_FAILED;
         }
+    }
+    running.retain(|job| user.is_none_or(|selected| selected == job.uid));
+    let mut jobs = Vec::new();
+    for job in &running {
+        jobs.push(ListedJob::from_running(job, &tree));
+    }
+    for record in &unfound {
+        jobs.push(ListedJob::from_unfound(record, &tree));
+    }
+    // The registered ones first, of which each user's are together.
+    jobs.sort_by_key(|job| {
+        if job.is_registered {
+            u64::from(job.uid)
+        } else {
+            u64::MAX
+        }
+    });
+    if jobs.iter().any(|job| job.is_unread) {
+        code = EXIT_FAILED;
     }
     let mut names = UserNames::default();
     for job in &mut jobs {
@@ -178,9 +183,37 @@ struct ListedJob {
     login_usage: Usage,
     /// What the kernel holds the job to, if that is known.
     limits: Option<LimitsInForce>,
+    #[serde(skip)]
+    is_registered: bool,
+    /// Its cgroup could not be read.
+    #[serde(skip)]
+    is_unread: bool,
 }
 
 impl ListedJob {
+    /// Describes a job that logins find. A scheduler places the logins of its job, also if there is a record.
+    fn from_running(job: &NodeJob, tree: &Tree) -> Self {
+        let mut listed = match &job.record {
+            Some(record) => Self::from_record(record, tree),
+            None => Self::unknown(job.id.to_string(), job.uid),
+        };
+        match &job.placement {
+            Placement::Cgroup { path, leaf } => listed.read_registered_cgroup(path, leaf.as_ref()),
+            Placement::Unit { .. } | Placement::Extern { .. } => listed.read_scheduled(job),
+        }
+        listed
+    }
+
+    /// Describes the job of a record of which logins find none.
+    fn from_unfound(record: &Record, tree: &Tree) -> Self {
+        let mut listed = Self::from_record(record, tree);
+        match &record.target {
+            LoginTarget::Cgroup(path) => listed.read_registered_cgroup(path, record.leaf.as_ref()),
+            LoginTarget::Via(via) => listed.via = Some(via.as_str()),
+        }
+        listed
+    }
+
     /// Describes the job of a record by what the record says. If its numbers are missing or do not hold any more, the
     /// containment is `unknown`, and `why` has the cause. The state is `unknown` until the cgroup is read.
     fn from_record(record: &Record, tree: &Tree) -> Self {
@@ -196,12 +229,13 @@ impl ListedJob {
             why,
             started: record.started,
             ends: record.ends,
+            is_registered: true,
             ..Self::unknown(record.id.to_string(), record.uid)
         }
     }
 
     /// Describes a job of which only id and owner are known. Its source is the registry until
-    /// [`ListedJob::merge_scheduler_job`] changes that, and its owner is a number until all names are looked up.
+    /// [`ListedJob::read_scheduled`] changes that, and its owner is a number until all names are looked up.
     fn unknown(id: String, uid: u32) -> Self {
         Self {
             id,
@@ -214,42 +248,36 @@ impl ListedJob {
         }
     }
 
-    /// Whether this is the scheduler's `job` of the user `uid`, under any of its names.
-    fn is_job(&self, uid: u32, job: &Job) -> bool {
-        self.uid == uid && self.id.parse().is_ok_and(|id| job.has_name(&id))
+    /// Reads the cgroup that a record names. If that fails, the state is `unknown`.
+    fn read_registered_cgroup(&mut self, path: &CgroupPath, leaf: Option<&LeafName>) {
+        if let Err(error) = self.read_cgroup(path, leaf) {
+            self.state = "unknown";
+            self.why.push(format!("job {}: {error}", self.id));
+            self.is_unread = true;
+        }
     }
 
-    /// Takes place and state from the scheduler's job: its scheduler places the logins, also if there
-    /// is a record.
-    fn merge_scheduler_job(&mut self, job: &Job) {
+    /// Takes place and state from the job's scheduler.
+    fn read_scheduled(&mut self, job: &NodeJob) {
         let scheduler = job.placement.source().as_str();
         self.source = scheduler;
         self.state = "running";
         self.via = Some(scheduler);
-        self.cgroup = None;
-        self.started = Some(job.started);
+        self.started = job.started;
         if let Some(path) = find_cgroup(&job.id, &job.placement) {
             // Without a record only a filter of the scheduler's can hold there.
             if self.containment == "unknown" && Uid::effective().is_root() {
                 self.containment = Containment::None.as_str();
             }
             // The job may have ended meanwhile, and unknown values stay empty.
-            let _ = self.read_cgroup(&LoginTarget::Cgroup(path), None);
+            let _ = self.read_cgroup(&path, None);
         }
     }
 
     /// Reads the cgroup of the job: its state, its processes, its limits, and the usage of its logins, whose cgroup in it
-    /// is called `leaf` (`None`: the usual name). For a target without a cgroup it takes only the scheduler's
-    /// name. A cgroup that does not exist gives the state `gone`. It fails if the cgroup cannot be read; what
+    /// is called `leaf` (`None`: the usual name). A cgroup that does not exist gives the state `gone`. It fails if the cgroup cannot be read; what
     /// was read before stays.
-    fn read_cgroup(&mut self, target: &LoginTarget, leaf: Option<&LeafName>) -> cgroup::Result<()> {
-        let path = match target {
-            LoginTarget::Cgroup(path) => path,
-            LoginTarget::Via(via) => {
-                self.via = Some(via.as_str());
-                return Ok(());
-            }
-        };
+    fn read_cgroup(&mut self, path: &CgroupPath, leaf: Option<&LeafName>) -> cgroup::Result<()> {
         self.cgroup = Some(path.to_string());
         let Some(place) = cgroup::ignore_gone(Mount::open()?.open_chain(path))? else {
             self.state = "gone";
@@ -394,55 +422,10 @@ fn count_connections(table: &[Process]) -> usize {
         .count()
 }
 
-/// Adds the jobs that a scheduler runs for this user, or for all users, to those of records. Returns
-/// whether the list is complete, as it is if the scheduler is not on this node.
-fn add_scheduler_jobs(
-    jobs: &mut Vec<ListedJob>,
-    user: Option<u32>,
-    source: SourceName,
-    config: &Config,
-    output: &mut Output<'_>,
-) -> bool {
-    let JobsOfUsers {
-        jobs: running,
-        doubts,
-        ..
-    } = match query_scheduler(source, config) {
-        Ok(result) => result,
-        Err(SourceError::Absent(_) | SourceError::Unused(_)) => return true,
-        Err(error) => {
-            output.warn(format_args!("{}: {error}", source.as_str()));
-            return false;
-        }
-    };
-    for (uid, job) in running {
-        if user.is_some_and(|selected| selected != uid) {
-            continue;
-        }
-        if let Some(listed) = jobs.iter_mut().find(|listed| listed.is_job(uid, &job)) {
-            listed.merge_scheduler_job(&job);
-            continue;
-        }
-        let mut listed = ListedJob::unknown(job.id.to_string(), uid);
-        listed.merge_scheduler_job(&job);
-        jobs.push(listed);
-    }
-    // A list of one user's jobs misses only what may be that user's.
-    let mut is_complete = true;
-    for doubt in doubts {
-        if user.is_none_or(|selected| doubt.owners.include(selected)) {
-            output.warn(doubt.cause);
-            is_complete = false;
-        }
-    }
-    is_complete
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::Scratch;
-    use protocol::Placement;
 
     #[test]
     fn connection_of_two_sshd_processes_is_counted_once() {
@@ -491,8 +474,7 @@ mod tests {
     fn unknown_state_is_explained() {
         let text = r#"{"version":1,"id":"7","uid":4294967294,"via":"slurm","cdi":["x"]}"#;
         let record = Record::parse(text.as_bytes()).unwrap();
-        let mut job = ListedJob::from_record(&record, &Tree::host());
-        job.read_cgroup(&record.target, None).unwrap();
+        let job = ListedJob::from_unfound(&record, &Tree::host());
         assert_eq!(
             job.row(),
             [
@@ -519,16 +501,17 @@ mod tests {
             node: "n1".parse().unwrap(),
         };
         let id = "7".parse().unwrap();
-        job.merge_scheduler_job(&Job {
+        let running = NodeJob {
             id,
-            started: 9,
-            ends: None,
+            uid: record.uid,
             placement,
-            slurm: None,
-            record: None,
-        });
+            started: Some(9),
+            ends: None,
+            record: Some(record),
+        };
+        let listed = ListedJob::from_running(&running, &Tree::host());
         assert_eq!(
-            job.row(),
+            listed.row(),
             [
                 "7",
                 "4294967294",
@@ -540,6 +523,6 @@ mod tests {
                 "(via slurm)"
             ]
         );
-        assert_eq!(job.explain_unknown(&config), None);
+        assert_eq!(listed.explain_unknown(&config), None);
     }
 }

@@ -3,7 +3,7 @@
 use super::cgroup_members::read_processes;
 use super::logins::list_logins;
 use crate::error::Error;
-use crate::facts::jobs::RunningJob;
+use crate::facts::jobs::NodeJob;
 use crate::process::Process;
 use helper::jobs::ExternSocket;
 use kernel::cgroup::{CgroupChain, Dir, Listing, Membership, Mount, MountInfo, ignore_gone, v1};
@@ -11,7 +11,7 @@ use protocol::{AbsolutePath, CgroupPath, LeafName, NodeName, Placement};
 use schedulers::stepd::{ROOT_UID, step_of_daemon};
 use std::time::Instant;
 
-impl RunningJob {
+impl NodeJob {
     /// Lists the processes of the job's logins, for Slurm all of the extern step; none if the job is over.
     ///
     /// # Errors

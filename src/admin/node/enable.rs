@@ -23,7 +23,7 @@ use crate::check::sshd::warn_of_penalties;
 use crate::error::Error;
 use crate::exempt_accounts::{ExemptAccounts, read_service_lines};
 use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
-use crate::facts::jobs::find_running_jobs;
+use crate::facts::jobs::NodeJobs;
 use crate::options::Conf;
 use crate::output::Output;
 use crate::systemd;
@@ -573,17 +573,12 @@ fn begin_trial<'a>(
     }
     let settings = &lines.settings;
     let config = Config::read(Path::new(&settings.conf), &Trust::root())?;
-    let running = find_running_jobs(&config, output)?;
+    let jobs = NodeJobs::read(&config)?;
+    for doubt in &jobs.doubts {
+        output.warn(&doubt.cause);
+    }
     let jobless = options.without_job.as_deref();
-    Trial::begin(
-        &lines.stack,
-        change,
-        users,
-        jobless,
-        settings,
-        running,
-        output,
-    )
+    Trial::begin(&lines.stack, change, users, jobless, settings, jobs, output)
 }
 
 /// Runs the stack of a node that is as asked for the users of a trial. Returns [`EXIT_FINDINGS`] if an answer is not as

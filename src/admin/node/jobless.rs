@@ -18,7 +18,7 @@ const CANDIDATES_MAX: usize = 64;
 /// Finds the name of a user without a job here: the `requested` one, or else one whom our lines, with these
 /// settings, do not exempt and who is not among `other_than`, the users whom a trial expects to get in. It looks at the
 /// people in this node's passwd(5) and then at `nobody`; if a source of jobs has not answered, only at `nobody`, who
-/// never has one. `running` are the jobs of this node.
+/// never has one. `jobs` are the jobs of this node.
 ///
 /// # Errors
 ///
@@ -28,9 +28,9 @@ pub(super) fn find_jobless_user(
     requested: Option<&str>,
     other_than: &[String],
     settings: &Settings,
-    running: &NodeJobs,
+    jobs: &NodeJobs,
 ) -> Result<String, Error> {
-    let owners: BTreeSet<u32> = running.jobs.iter().map(|job| job.uid).collect();
+    let owners: BTreeSet<u32> = jobs.running.iter().map(|job| job.uid).collect();
     if let Some(name) = requested {
         let user = accounts::require_user(name)?;
         if owners.contains(&user.uid.as_raw()) {
@@ -42,7 +42,7 @@ pub(super) fn find_jobless_user(
         }
         return Ok(user.name);
     }
-    let mut names = if running.is_complete {
+    let mut names = if jobs.doubts.is_empty() {
         list_people()
     } else {
         Vec::new()

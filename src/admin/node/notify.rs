@@ -6,7 +6,7 @@
 use crate::accounts::require_root;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINE};
-use crate::facts::jobs::{RunningJob, find_running_jobs};
+use crate::facts::jobs::{NodeJob, NodeJobs};
 use crate::options::{Conf, OPERATION_TIMEOUT};
 use crate::output::Output;
 use crate::replace_file::replace_file;
@@ -82,7 +82,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 
 /// A notice that is due.
 struct Notice<'a> {
-    job: &'a RunningJob,
+    job: &'a NodeJob,
     terminals: Vec<OwnedFd>,
     line: String,
 }
@@ -102,7 +102,12 @@ struct Outlook {
 /// neither locked, read nor written.
 fn give_due_notices(config: &Config, output: &mut Output<'_>) -> Result<Outlook, Error> {
     let _lock = Lock::take(Lock::NOTICES_OFFSET, Instant::now() + OPERATION_TIMEOUT)?;
-    let running = find_running_jobs(config, output)?;
+    let NodeJobs {
+        running, doubts, ..
+    } = NodeJobs::read(config)?;
+    for doubt in &doubts {
+        output.warn(&doubt.cause);
+    }
     let mut state = NoticeState::read(Path::new(STATE_FILE), output)?;
     let old_state = state.clone();
     let mut round = Round {
@@ -111,10 +116,10 @@ fn give_due_notices(config: &Config, output: &mut Output<'_>) -> Result<Outlook,
         deadline: Instant::now() + OPERATION_TIMEOUT,
         listing_times: BTreeMap::new(),
         output,
-        is_complete: running.is_complete,
+        is_complete: doubts.is_empty(),
     };
     let mut notices = Vec::new();
-    for job in &running.jobs {
+    for job in &running {
         let key = job_key(job);
         let (entry, notice) = round.update(job, state.jobs.get(&key).copied());
         notices.extend(notice);
@@ -123,7 +128,7 @@ fn give_due_notices(config: &Config, output: &mut Output<'_>) -> Result<Outlook,
             state.jobs.insert(key, entry);
         }
     }
-    let keys: BTreeSet<String> = running.jobs.iter().map(job_key).collect();
+    let keys: BTreeSet<String> = running.iter().map(job_key).collect();
     state
         .jobs
         .retain(|key, entry| keys.contains(key) || entry.is_kept(round.now));
@@ -144,7 +149,6 @@ fn give_due_notices(config: &Config, output: &mut Output<'_>) -> Result<Outlook,
         )?;
     }
     let next = running
-        .jobs
         .iter()
         .filter_map(|job| {
             let ends = state.jobs.get(&job_key(job))?.ends?;
@@ -171,14 +175,14 @@ struct Round<'r, 'o> {
 }
 
 impl Round<'_, '_> {
-    fn warn(&mut self, job: &RunningJob, why: impl Display) {
+    fn warn(&mut self, job: &NodeJob, why: impl Display) {
         self.output.warn(format_args!("job {}: {why}", job.id));
         self.is_complete = false;
     }
 
     /// Opens the terminals of a job's logins, as far as they are found in [`LISTING_TIME_OF_USER`], which all jobs of
     /// the user share. It warns if not all processes could be listed.
-    fn open_terminals(&mut self, job: &RunningJob) -> Vec<OwnedFd> {
+    fn open_terminals(&mut self, job: &NodeJob) -> Vec<OwnedFd> {
         let began = Instant::now();
         let spent = self.listing_times.entry(job.uid).or_default();
         let processes =
@@ -203,7 +207,7 @@ impl Round<'_, '_> {
     /// asked only if a notice may be due and logins have terminals.
     fn update<'j>(
         &mut self,
-        job: &'j RunningJob,
+        job: &'j NodeJob,
         old: Option<JobNotices>,
     ) -> (Option<JobNotices>, Option<Notice<'j>>) {
         let now = self.now;
@@ -258,7 +262,7 @@ impl Round<'_, '_> {
 }
 
 /// The key of a job in the state. Ids of different sources may be the same.
-fn job_key(job: &RunningJob) -> String {
+fn job_key(job: &NodeJob) -> String {
     format!("{}:{}:{}", job.placement.source().as_str(), job.uid, job.id)
 }
 
@@ -365,7 +369,7 @@ impl JobNotices {
     /// Creates the entry from the job's record; of an `old` entry it keeps the end if the record has none,
     /// and the last notice unless the end is later. `None` if the record has no end and the job is none of Slurm,
     /// which could be asked.
-    fn from_record(job: &RunningJob, old: Option<Self>) -> Option<Self> {
+    fn from_record(job: &NodeJob, old: Option<Self>) -> Option<Self> {
         let is_slurm = matches!(job.placement, Placement::Extern { .. });
         let old = old.unwrap_or(Self {
             recorded: None,
@@ -450,14 +454,16 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn job(ends: Option<i64>) -> RunningJob {
+    fn job(ends: Option<i64>) -> NodeJob {
         let spool = "/s".parse().unwrap();
         let node = "n1".parse().unwrap();
-        RunningJob {
+        NodeJob {
             id: id("7"),
             uid: 5,
             placement: Placement::Extern { spool, node },
+            started: None,
             ends,
+            record: None,
         }
     }
 

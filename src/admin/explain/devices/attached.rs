@@ -12,6 +12,7 @@ use crate::facts::jobs::{find_cgroup, query_schedulers};
 use crate::job::device_numbers::{Difference, NumberState};
 use crate::output::Output;
 use helper::jobs::records::{self, Record};
+use helper::jobs::sources::{AskedDaemons, Sought};
 use helper::node::{DeviceNode, Tree};
 use helper::printable;
 use kernel::OperationError;
@@ -370,7 +371,8 @@ pub(super) fn open_target(options: &Options) -> Result<Option<Target>, Error> {
 /// Finds the job that a scheduler runs under this id: the uid of its user and its cgroup, and for Slurm that of its
 /// logins once there is one; `None` if no scheduler has it, or more than one.
 fn find_scheduled(id: &JobId, options: &Options) -> Result<Option<(u32, CgroupPath)>, Error> {
-    let mut jobs = query_schedulers(&options.conf.read()?).all;
+    let config = options.conf.read()?;
+    let mut jobs = query_schedulers(&config, Sought::All, &mut AskedDaemons::default()).jobs;
     jobs.retain(|(_, job)| job.has_name(id));
     let [(uid, job)] = jobs.as_slice() else {
         return Ok(None);

@@ -6,15 +6,15 @@ use super::process::{ProcessInfo, ProcessTable};
 use super::unrecorded_job::find_unrecorded_job;
 use super::{SearchMemory, Stray};
 use crate::error::Error;
-use crate::facts::jobs::query_scheduler_for;
+use crate::facts::jobs::{Records, query_schedulers};
 use crate::process::own_ancestry;
 use helper::Config;
-use helper::jobs::records::{LoginTarget, ReadError, Record};
-use helper::jobs::sources::{Doubt, Sought, SourceError, account_uid};
+use helper::jobs::records::{LoginTarget, Record};
+use helper::jobs::sources::{Doubt, Sought, account_uid};
 use kernel::cgroup::{self, Dir, Membership, Mount, Occupants, ignore_gone};
 use kernel::trust::Trust;
 use nix::unistd::Uid;
-use protocol::{LeafName, SourceName, is_within};
+use protocol::{LeafName, is_within};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::thread::sleep;
@@ -280,21 +280,13 @@ impl RegisteredJobs {
     /// cannot be trusted. It looks at the cgroups of these `uids` alone: nobody else has processes that are judged.
     fn read(config: &Config, table: &ProcessTable, uids: &BTreeSet<u32>) -> Result<Self, Error> {
         let mut jobs = Self::default();
-        for uid in config.registry.list_users()? {
-            let records = match config.registry.read_user(&Trust::root(), uid) {
-                Ok(records) => records,
-                Err(ReadError::NoRegistry) => continue,
-                Err(ReadError::Distrusted(_)) => {
-                    jobs.owners.insert(uid);
-                    continue;
-                }
-            };
-            if !records.broken.is_empty() {
-                jobs.owners.insert(uid);
-            }
-            for record in records.records {
-                jobs.add(&record, table, uids.contains(&uid))?;
-            }
+        let records = Records::read(&config.registry, &Trust::root())?;
+        jobs.owners
+            .extend(records.unreadable.iter().map(|(uid, _)| uid));
+        jobs.owners
+            .extend(records.broken.iter().map(|(uid, _)| uid));
+        for record in &records.usable {
+            jobs.add(record, table, uids.contains(&record.uid))?;
         }
         Ok(jobs)
     }
@@ -410,31 +402,17 @@ struct ScheduledJobs {
 }
 
 impl ScheduledJobs {
-    /// Queries the schedulers that the configuration names, unless nobody is `sought`. One that is not on this node has
-    /// no jobs; one that fails gives a doubt about everybody.
+    /// Queries the schedulers that the configuration names, unless nobody is `sought`.
     fn read(config: &Config, sought: &BTreeSet<u32>, memory: &mut SearchMemory) -> Self {
-        let mut jobs = Self::default();
         if sought.is_empty() {
-            return jobs;
+            return Self::default();
         }
-        for source in SourceName::ALL
-            .into_iter()
-            .filter(|name| config.sources.contains(name))
-        {
-            match query_scheduler_for(source, config, Sought::Users(sought), &mut memory.daemons) {
-                Ok(found) => {
-                    jobs.owners
-                        .extend(found.jobs.into_iter().map(|(uid, _)| uid));
-                    jobs.doubts.extend(found.doubts);
-                    jobs.doubts.extend(found.without_logins);
-                }
-                Err(SourceError::Absent(_) | SourceError::Unused(_)) => {}
-                Err(error) => {
-                    let cause = format!("{}: {error}", source.as_str());
-                    jobs.doubts.push(Doubt::about_anybody(cause));
-                }
-            }
-        }
+        let found = query_schedulers(config, Sought::Users(sought), &mut memory.daemons);
+        let mut jobs = Self {
+            owners: found.jobs.into_iter().map(|(uid, _)| uid).collect(),
+            doubts: found.doubts,
+        };
+        jobs.doubts.extend(found.without_logins);
         memory.owners.limit(&mut jobs.doubts, config);
         jobs.doubts
             .retain(|doubt| doubt.owners.include_one_of(sought));

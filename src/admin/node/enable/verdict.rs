@@ -6,7 +6,7 @@ use super::questions::{
 };
 use crate::accounts;
 use crate::error::Error;
-use crate::facts::jobs::{NodeJobs, RunningJob, find_cgroup};
+use crate::facts::jobs::{NodeJob, NodeJobs, find_cgroup};
 use crate::node::jobless::find_jobless_user;
 use crate::node::pam::Stack;
 use crate::output::Output;
@@ -19,7 +19,7 @@ use protocol::is_within;
 pub(super) struct Trial<'a> {
     service: &'a str,
     questions: Vec<Question>,
-    running: NodeJobs,
+    jobs: NodeJobs,
 }
 
 /// What is said of a user whom the stack was asked about.
@@ -45,7 +45,7 @@ impl<'a> Trial<'a> {
         users: &[String],
         named_jobless: Option<&str>,
         settings: &Settings,
-        running: NodeJobs,
+        jobs: NodeJobs,
         output: &mut Output<'_>,
     ) -> Result<Self, Error> {
         let choice = if named_jobless.is_some() {
@@ -53,7 +53,7 @@ impl<'a> Trial<'a> {
         } else {
             Choice::Picked
         };
-        let jobless = find_jobless_user(named_jobless, users, settings, &running)?;
+        let jobless = find_jobless_user(named_jobless, users, settings, &jobs)?;
         if users.contains(&jobless) {
             let why = "is to get in, and is named by --without-job too";
             return Err(Error::failed("try", jobless, why));
@@ -80,7 +80,7 @@ impl<'a> Trial<'a> {
         Ok(Self {
             service: &stack.service,
             questions,
-            running,
+            jobs,
         })
     }
 
@@ -154,8 +154,8 @@ impl<'a> Trial<'a> {
 
     /// Finds the job whose cgroup has this path or one above it. A user may name a cgroup in their own slice as Slurm names
     /// those of jobs, so the step daemon of a Slurm job is asked.
-    fn find_job(&self, path: &str) -> Option<&RunningJob> {
-        self.running.jobs.iter().find(|job| {
+    fn find_job(&self, path: &str) -> Option<&NodeJob> {
+        self.jobs.running.iter().find(|job| {
             find_cgroup(&job.id, &job.placement)
                 .is_some_and(|cgroup| is_within(path, &cgroup.to_string()))
         })
@@ -173,7 +173,7 @@ impl<'a> Trial<'a> {
     /// What to add about a user who should get in and has no job here.
     fn advise(&self, question: &Question) -> &'static str {
         let uid = find_uid(&question.user);
-        let has_job = self.running.jobs.iter().any(|job| Some(job.uid) == uid);
+        let has_job = self.jobs.running.iter().any(|job| Some(job.uid) == uid);
         if question.expected == Expected::Admitted && !has_job {
             ": choose a user with a running job: job-adopt list"
         } else {
@@ -195,21 +195,23 @@ mod tests {
 
     /// A trial on a node with job 7 of this user.
     fn trial(uid: u32) -> Trial<'static> {
-        let job = RunningJob {
+        let job = NodeJob {
             id: "7".parse().unwrap(),
             uid,
             placement: Placement::Cgroup {
                 path: "/jobs/job_7".parse().unwrap(),
                 leaf: None,
             },
+            started: None,
             ends: None,
+            record: None,
         };
         Trial {
             service: "sshd",
             questions: Vec::new(),
-            running: NodeJobs {
-                jobs: vec![job],
-                is_complete: true,
+            jobs: NodeJobs {
+                running: vec![job],
+                ..NodeJobs::default()
             },
         }
     }
