@@ -65,6 +65,35 @@ fn each_stray_is_listed_with_cgroup_and_devices() {
     });
 }
 
+/// No login joins the job of a record then, and nothing shows whether it runs.
+#[test]
+fn job_of_record_is_unknown_where_no_login_reads_records() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let outside = Process::new(node, ALICE, STAYS);
+        node.job_adopt(&["list"]).ok().says("running");
+        node.job_adopt(&["strays"]).ok();
+        node.configure("sources = slurm\n");
+        node.account(ALICE).fails();
+        let why = "job 4242: no login reads its record, since registry is not among the sources";
+        node.job_adopt(&["list"])
+            .ok()
+            .says("unknown")
+            .says(why)
+            .omits("running");
+        assert_eq!(list_strays(node, &[], 3).len(), 1);
+        node.job_adopt(&["strays"]).exits(3).says(why);
+        node.job_adopt(&["strays", "--kill"]).exits(3).says(why);
+        node.job_adopt(&["strays", "--kill", "--user", "alice"])
+            .exits(3)
+            .says(why);
+        let _bob = Process::new(node, BOB, STAYS);
+        assert_eq!(list_strays(node, &["--user", "bob"], 1).len(), 1);
+        assert!(outside.runs(), "what may belong to a job was ended");
+        assert!(!job.cgroup.pids().is_empty(), "the job was ended");
+    });
+}
+
 /// The first ignores SIGTERM, the second is stopped, and each process of the third starts another.
 #[test]
 fn strays_are_ended_with_their_children() {

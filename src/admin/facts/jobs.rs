@@ -134,6 +134,18 @@ impl Records {
     }
 }
 
+/// The doubt about the job of a record that no login reads: nothing shows whether it runs.
+pub(crate) fn doubt_unread_record(record: &Record) -> Doubt {
+    Doubt {
+        cause: format!(
+            "job {}: no login reads its record, since registry is not among the sources",
+            record.id
+        ),
+        owners: PossibleOwners::Only([record.uid].into()),
+        job: Some(record.id.clone()),
+    }
+}
+
 /// A running job.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeJob {

@@ -6,7 +6,9 @@ use super::usage::{USAGE_HEADS, Usage};
 use crate::accounts::{self, UserNames};
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
-use crate::facts::jobs::{NodeJob, NodeJobs, QUERY_TIMEOUT, Records, find_cgroup};
+use crate::facts::jobs::{
+    NodeJob, NodeJobs, QUERY_TIMEOUT, Records, doubt_unread_record, find_cgroup,
+};
 use crate::options::Conf;
 use crate::output::Output;
 use crate::process::Process;
@@ -208,7 +210,14 @@ impl ListedJob {
     fn from_unfound(record: &Record, tree: &Tree) -> Self {
         let mut listed = Self::from_record(record, tree);
         match &record.target {
-            LoginTarget::Cgroup(path) => listed.read_registered_cgroup(path, record.leaf.as_ref()),
+            LoginTarget::Cgroup(path) => {
+                listed.read_registered_cgroup(path, record.leaf.as_ref());
+                // What is in there may be left of a job that has ended.
+                if ["running", "frozen"].contains(&listed.state) {
+                    listed.state = "unknown";
+                    listed.why.push(doubt_unread_record(record).cause);
+                }
+            }
             LoginTarget::Via(via) => listed.via = Some(via.as_str()),
         }
         listed

@@ -6,7 +6,7 @@ use super::process::{ProcessInfo, ProcessTable};
 use super::unrecorded_job::find_unrecorded_job;
 use super::{SearchMemory, Stray};
 use crate::error::Error;
-use crate::facts::jobs::{Records, query_schedulers};
+use crate::facts::jobs::{Records, doubt_unread_record, query_schedulers};
 use crate::process::own_ancestry;
 use helper::Config;
 use helper::jobs::records::{LoginTarget, Record};
@@ -14,7 +14,7 @@ use helper::jobs::sources::{Doubt, Sought, account_uid};
 use kernel::cgroup::{self, Dir, Membership, Mount, Occupants, ignore_gone};
 use kernel::trust::Trust;
 use nix::unistd::Uid;
-use protocol::{LeafName, is_within};
+use protocol::{LeafName, SourceName, is_within};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::thread::sleep;
@@ -69,9 +69,11 @@ impl Snapshot {
             .iter()
             .map(|(_, person)| person.uid)
             .collect();
+        let mut registered = RegisteredJobs::read(config, &table, &uids)?;
+        let mut unread = std::mem::take(&mut registered.unread);
         let facts = Facts {
             table: &table,
-            registered: RegisteredJobs::read(config, &table, &uids)?,
+            registered,
             registry: config.registry.dir(),
             ancestry: own_ancestry(),
         };
@@ -95,6 +97,10 @@ impl Snapshot {
         let causes = unrecorded.iter().map(|doubt| doubt.cause.clone()).collect();
         let mut doubts = scheduled.doubts;
         doubts.extend(unrecorded);
+        unread.retain(|doubt| {
+            doubt.owners.include_one_of(&unsettled) && !doubt.owners.include_one_of(&owners)
+        });
+        doubts.extend(unread);
         Ok(Self {
             outside,
             unowned,
@@ -264,6 +270,8 @@ struct RegisteredJobs {
     /// The uids of users who have a job. A broken record counts as one.
     owners: BTreeSet<u32>,
     places: Vec<JobPlace>,
+    /// The jobs of records that no login reads.
+    unread: Vec<Doubt>,
 }
 
 /// The cgroup of a job in the registry.
@@ -281,39 +289,48 @@ impl RegisteredJobs {
     fn read(config: &Config, table: &ProcessTable, uids: &BTreeSet<u32>) -> Result<Self, Error> {
         let mut jobs = Self::default();
         let records = Records::read(&config.registry, &Trust::root())?;
+        let reads_records = config.sources.contains(&SourceName::Registry);
         jobs.owners
             .extend(records.unreadable.iter().map(|(uid, _)| uid));
         jobs.owners
             .extend(records.broken.iter().map(|(uid, _)| uid));
         for record in &records.usable {
-            jobs.add(record, table, uids.contains(&record.uid))?;
+            if !jobs.add_place(record, table, uids.contains(&record.uid))? {
+                continue;
+            }
+            if reads_records {
+                jobs.owners.insert(record.uid);
+            } else {
+                jobs.unread.push(doubt_unread_record(record));
+            }
         }
         Ok(jobs)
     }
 
-    /// Adds the cgroup of a record to the places of jobs, in which processes may be. `is_judged` tells whether
-    /// processes of the owner are judged; only then is the cgroup looked at. If it is gone, neither place nor owner is
-    /// added. Otherwise the owner counts as one who has a job, also if the cgroup cannot be opened, unless another
-    /// account's job has it now ([`is_reused`]).
+    /// Adds the cgroup of a record to the places of jobs, in which processes may be, unless it is gone. `is_judged` tells
+    /// whether processes of the owner are judged; only then is the cgroup looked at. Returns whether such an owner may
+    /// have the job: the cgroup is there or cannot be opened, and no other account's job has it now ([`is_reused`]).
     ///
     /// # Errors
     ///
     /// [`Error::Failed`] if cgroup v2 cannot be opened.
-    fn add(&mut self, record: &Record, table: &ProcessTable, is_judged: bool) -> Result<(), Error> {
+    fn add_place(
+        &mut self,
+        record: &Record,
+        table: &ProcessTable,
+        is_judged: bool,
+    ) -> Result<bool, Error> {
         // The scheduler's own source reports its jobs.
         let LoginTarget::Cgroup(path) = &record.target else {
-            return Ok(());
+            return Ok(false);
         };
         let mut reused = false;
         if is_judged {
             match ignore_gone(Mount::open()?.open_chain(path)) {
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(false),
                 Ok(Some(place)) => reused = is_reused(place.dir()?, record, table),
                 // A job whose cgroup cannot be opened may run.
                 Err(_) => {}
-            }
-            if !reused {
-                self.owners.insert(record.uid);
             }
         }
         self.places.push(JobPlace {
@@ -321,7 +338,7 @@ impl RegisteredJobs {
             owner: record.uid,
             reused,
         });
-        Ok(())
+        Ok(is_judged && !reused)
     }
 
     /// Whether a record is of this cgroup or of one above it.
@@ -340,7 +357,8 @@ impl RegisteredJobs {
 /// Whether a scheduler has given the cgroup of this record to another account's job: it has another owner, or a
 /// process of another account, also in a second check. In doubt it returns false, since an ended process cannot be
 /// restored: if the user has a process there that is no login, if the job's accounts cannot be read, or without root's
-/// rights.
+/// rights. A login, which can be tried again, is refused for a process of another account whoever else is in there, and
+/// `list` shows that.
 fn is_reused(dir: &Dir, record: &Record, table: &ProcessTable) -> bool {
     if !Uid::effective().is_root() {
         return false;
