@@ -187,6 +187,10 @@ impl Memory {
 fn handle_call(phase: Phase, handle: &Handle, flags: i32, arguments: &[String]) -> PamReturnCode {
     let user = handle.item(PamItemType::USER).unwrap_or_default();
     let account = handle.find_account(&user);
+    // Root comes before anything else is read: no fault further down may lock it out.
+    if account.is_some_and(|account| module::is_never_judged(account.uid)) {
+        return PamReturnCode::IGNORE;
+    }
     let login = Request {
         phase,
         user,
