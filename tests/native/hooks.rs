@@ -310,11 +310,11 @@ fn failing_list_fails_job_that_slurm_does_not_confine() {
         run(3, "ConstrainDevices=yes\n").ok();
         run(3, "ConstrainDevices=no\n").exits(1);
         // The files of another Slurm say nothing.
-        node.sh("mkdir /opt/slurm && cp /etc/slurm/*.conf /opt/slurm")
+        node.sh("mkdir /etc/slurm-other && cp /etc/slurm/*.conf /etc/slurm-other")
             .ok();
         node.write_root_file(
             "/etc/security/job_adopt.conf",
-            "slurm_conf = /opt/slurm/slurm.conf\nnonesuch = 1\n",
+            "slurm_conf = /etc/slurm-other/slurm.conf\nnonesuch = 1\n",
         );
         run(3, "ConstrainDevices=yes\n").exits(1);
     });
