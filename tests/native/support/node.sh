@@ -24,6 +24,7 @@ test-node /var overlay $(layers var) 0 0
 test-node /home tmpfs mode=0755 0 0
 test-node /root tmpfs mode=0755 0 0
 test-node /mnt tmpfs mode=0755 0 0
+test-node /opt tmpfs mode=0755 0 0
 test-node /srv tmpfs mode=0755 0 0
 test-node /tmp tmpfs mode=1777 0 0
 test-node /proc proc defaults 0 0
@@ -33,7 +34,7 @@ END
 # What the folders above show no longer, need not be hidden.
 for folder in "${hidden[@]}"; do
     case $folder/ in
-    /home/* | /root/* | /mnt/* | /srv/* | /tmp/* | /run/*) ;;
+    /home/* | /root/* | /mnt/* | /opt/* | /srv/* | /tmp/* | /run/*) ;;
     *) [ ! -d "$folder" ] || echo "test-node ${folder// /\\040} tmpfs mode=0755 0 0" >>/run/.overlay/fstab ;;
     esac
 done
