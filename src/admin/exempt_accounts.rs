@@ -12,22 +12,75 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+/// The service that libpam takes sshd for, unless its configuration names another.
+const DEFAULT_SERVICE: &str = "sshd";
+
 /// The session lines of ours that judge logins, each by its service.
 pub(crate) type ServiceLines = Vec<(String, Settings)>;
 
-/// Reads the session lines of ours of every service below `root`. A line with a wrong argument exempts nobody, since it
-/// refuses every login but root's; neither does one that names another service, nor a stack that cannot be read.
-pub(crate) fn read_service_lines(root: &Path) -> ServiceLines {
+/// Reads the session lines of ours of every service below `root`: of those that have a file, of `sshd`, and of those that
+/// a line of ours names, which may have none and take `other`. A line with a wrong argument refuses every login but
+/// root's; whom it exempts stays exempt here, as root meant it.
+///
+/// # Errors
+///
+/// [`Error::Failed`] for a stack that may have a line of ours and cannot be read: it may exempt anybody.
+pub(crate) fn read_service_lines(root: &Path) -> Result<ServiceLines, Error> {
+    let with_file = list_services(root);
+    let mut services = with_file.clone();
+    services.insert(DEFAULT_SERVICE.to_owned());
+    for service in &with_file {
+        for entry in read_entries(root, service, PamGroup::Session).unwrap_or_default() {
+            if entry.is_our_module() {
+                services.extend(named_services(&entry.arguments));
+            }
+        }
+    }
     let mut lines = Vec::new();
-    for service in list_services(root) {
-        let entries = read_entries(root, &service, PamGroup::Session).unwrap_or_default();
+    for service in services {
+        let entries = match read_entries(root, &service, PamGroup::Session) {
+            Ok(entries) => entries,
+            Err(error) if may_have_our_line(root, &service) => {
+                let object = format!("the session lines of {service}");
+                return Err(Error::failed("read", object, error));
+            }
+            Err(_) => continue,
+        };
         for entry in entries.iter().filter(|entry| entry.is_for_service()) {
-            if let Ok(settings) = Settings::parse(&entry.arguments) {
+            if let Some(settings) = parse_exemptions(&entry.arguments) {
                 lines.push((service.clone(), settings));
             }
         }
     }
-    lines
+    Ok(lines)
+}
+
+/// Lists the services that the arguments of a line name, in libpam's small letters.
+fn named_services(arguments: &[String]) -> impl Iterator<Item = String> {
+    let named = arguments
+        .iter()
+        .filter_map(|word| word.strip_prefix("service="));
+    named.map(str::to_ascii_lowercase)
+}
+
+/// Whether a stack that cannot be read may have a line of ours: that of a service with a file that names our module, or
+/// sshd's, which may include one.
+fn may_have_our_line(root: &Path, service: &str) -> bool {
+    let files = service_dirs(root).into_iter().map(|dir| dir.join(service));
+    let mut texts = files.filter_map(|file| fs::read(file).ok());
+    texts.any(|text| {
+        service == DEFAULT_SERVICE || String::from_utf8_lossy(&text).contains("pam_job_adopt")
+    })
+}
+
+/// Parses the arguments of a line. Of one with a wrong argument the lists of exempt users count; `None` if these are wrong.
+fn parse_exemptions(arguments: &[String]) -> Option<Settings> {
+    Settings::parse(arguments).ok().or_else(|| {
+        let is_list =
+            |word: &&String| word.starts_with("exempt_uids=") || word.starts_with("exempt_groups=");
+        let lists: Vec<String> = arguments.iter().filter(is_list).cloned().collect();
+        Settings::parse(&lists).ok()
+    })
 }
 
 /// Lists the services that have a file in a folder of libpam's below `root`.
@@ -84,6 +137,12 @@ impl ExemptAccounts {
                 exempt.groups.extend(accounts::find_group(name)?);
             }
         }
+        for group in &exempt.groups {
+            for (member, uid) in list_members(group)? {
+                let why = format!("{member}: in the group {} of exempt_groups", group.name);
+                exempt.uids.entry(uid).or_insert(why);
+            }
+        }
         Ok(exempt)
     }
 
@@ -95,7 +154,7 @@ impl ExemptAccounts {
         }
     }
 
-    /// Whether a uid is exempt, with an account or without.
+    /// Whether a uid is exempt, with an account or without: also one that it shares with a listed member of a group.
     pub(crate) fn has_uid(&self, uid: u32) -> bool {
         self.uids.contains_key(&uid)
     }
@@ -117,21 +176,10 @@ impl ExemptAccounts {
         Ok(false)
     }
 
-    /// Lists the exempt accounts, each with the first reason. Of a group these are the members that the name service
-    /// lists, and the accounts of passwd(5) that have it as their primary group.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Failed`] if the name service cannot be asked.
-    pub(crate) fn list(&self) -> Result<BTreeMap<u32, String>, Error> {
-        let mut exempt = self.uids.clone();
-        for group in &self.groups {
-            for (member, uid) in list_members(group)? {
-                let why = format!("{member}: in the group {} of exempt_groups", group.name);
-                exempt.entry(uid).or_insert(why);
-            }
-        }
-        Ok(exempt)
+    /// The exempt accounts, each with the first reason. Of a group these are the members that the name service lists, and
+    /// the accounts of passwd(5) that have it as their primary group.
+    pub(crate) fn into_uids(self) -> BTreeMap<u32, String> {
+        self.uids
     }
 }
 
@@ -173,7 +221,7 @@ mod tests {
     fn uids(config: &str, lines: &[(String, Settings)]) -> Vec<u32> {
         let config = Config::parse(config.as_bytes()).unwrap();
         let exempt = ExemptAccounts::read(&config, lines).unwrap();
-        exempt.list().unwrap().into_keys().collect()
+        exempt.into_uids().into_keys().collect()
     }
 
     /// `daemon` has its group as primary one and is not listed there, on every node.
@@ -190,7 +238,6 @@ mod tests {
         let config = Config::parse(flux.as_bytes()).unwrap();
         let exempt = ExemptAccounts::read(&config, &lines).unwrap();
         assert!(exempt.has_user(&daemon).unwrap());
-        assert!(!exempt.has_uid(daemon.uid.as_raw()));
     }
 
     #[test]
@@ -224,11 +271,26 @@ mod tests {
                 "login",
                 "account required pam_job_adopt.so service=login exempt_uids=5",
             ),
+            (
+                "other",
+                "session required pam_job_adopt.so service=SSHD2 exempt_uids=6",
+            ),
         ] {
             scratch.file(&format!("etc/pam.d/{service}"), &format!("{line}\n"));
         }
-        let lines = read_service_lines(scratch.path());
-        assert_eq!(uids("flux_user = no-such-user", &lines), [0, 1, 2]);
+        let flux = "flux_user = no-such-user";
+        let lines = read_service_lines(scratch.path()).unwrap();
+        assert_eq!(uids(flux, &lines), [0, 1, 2, 4, 6]);
+        // The stack of a service without our module may be as broken as it is.
+        scratch.file("etc/pam.d/su", "session include no-such-file\n");
+        let beside_broken = read_service_lines(scratch.path()).unwrap();
+        assert_eq!(uids(flux, &beside_broken), [0, 1, 2, 4, 6]);
+        scratch.file("etc/pam.d/sshd", "session include no-such-file\n");
+        let error = read_service_lines(scratch.path()).unwrap_err().to_string();
+        assert!(
+            error.starts_with("read the session lines of sshd: "),
+            "{error}"
+        );
     }
 
     #[test]

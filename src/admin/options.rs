@@ -75,7 +75,7 @@ fn parse_absolute_path(text: &str) -> Result<PathBuf, &'static str> {
     Ok(PathBuf::from(text))
 }
 
-/// Parses the name of a PAM service.
+/// Parses the name of a PAM service, in small letters as libpam takes it.
 ///
 /// # Errors
 ///
@@ -84,5 +84,5 @@ pub(crate) fn parse_service(text: &str) -> Result<String, &'static str> {
     if text.is_empty() || text.contains('/') || text.starts_with('.') {
         return Err("not the name of a PAM service");
     }
-    Ok(text.to_owned())
+    Ok(text.to_ascii_lowercase())
 }

@@ -124,7 +124,8 @@ impl Site {
     ///
     /// [`Error::Failed`] if an account or group cannot be looked up.
     pub(super) fn list_exempt_accounts(&self) -> Result<BTreeMap<u32, String>, Error> {
-        ExemptAccounts::read(&self.config, &read_service_lines(&self.root))?.list()
+        let lines = read_service_lines(&self.root)?;
+        Ok(ExemptAccounts::read(&self.config, &lines)?.into_uids())
     }
 
     /// Iterates over the lines of our module, except those that name another service.

@@ -164,7 +164,8 @@ pub(crate) struct NodeJob {
 /// The jobs of this node.
 #[derive(Debug, Default)]
 pub(crate) struct NodeJobs {
-    /// Those that logins find: the registered ones first, by uid and id.
+    /// Those that run: the registered ones first, by uid and id. Logins find them, but for a scheduler's job whose record
+    /// is broken.
     pub(crate) running: Vec<NodeJob>,
     /// The records of which logins find no job: no login reads records by the configuration, or a record leaves the place
     /// to a scheduler that has no such job.

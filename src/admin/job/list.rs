@@ -338,14 +338,26 @@ impl ListedJob {
         } else {
             occupants.require_job_of_user(dir, deadline).map(drop)
         };
-        if let Some(why) = find_stranger(by_login)? {
-            self.state = REUSED;
-            self.has_strangers = true;
-            self.why.push(format!("job {}: {why}", self.id));
-            return Ok(());
+        match find_stranger(by_login) {
+            Ok(Some(why)) => {
+                self.state = REUSED;
+                self.has_strangers = true;
+                self.why.push(format!("job {}: {why}", self.id));
+                return Ok(());
+            }
+            Ok(None) => {}
+            // Its user can make so many cgroups that a login gives up as well.
+            Err(cgroup::Error::System(error)) if error.is_timeout() => {
+                let id = &self.id;
+                self.why.push(format!(
+                    "job {id}: it cannot be told whether logins get in: {error}"
+                ));
+            }
+            Err(error) => return Err(error),
         }
-        let list = || list_members(dir, deadline).complete();
-        let of_all = occupants.require_no_strangers_among(dir, deadline, list);
+        let of_all_until = Instant::now() + QUERY_TIMEOUT;
+        let list = || list_members(dir, of_all_until).complete();
+        let of_all = occupants.require_no_strangers_among(dir, of_all_until, list);
         if let Some(why) = find_stranger(of_all)? {
             self.has_strangers = true;
             let id = &self.id;

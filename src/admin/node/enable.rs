@@ -419,19 +419,19 @@ impl<'a> NodePlan<'a> {
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] if an account or group cannot be looked up.
+/// [`Error::Failed`] if an account or group cannot be looked up, and as [`read_service_lines`].
 fn list_open_slices(
     options: &Options,
     settings: Option<&Settings>,
     config: &Config,
 ) -> Result<BTreeMap<u32, String>, Error> {
-    let mut lines = read_service_lines(&options.place.root);
+    let mut lines = read_service_lines(&options.place.root)?;
     if let Some(settings) = settings {
         let planned = &options.lines.service;
         lines.retain(|(service, _)| service != planned);
         lines.push((planned.clone(), settings.clone()));
     }
-    ExemptAccounts::read(config, &lines)?.list()
+    Ok(ExemptAccounts::read(config, &lines)?.into_uids())
 }
 
 /// Reads the configuration that logins use: the one of our planned lines or, if these are left out, of those that the

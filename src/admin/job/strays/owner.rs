@@ -44,11 +44,11 @@ impl PersonFinder {
     ///
     /// # Errors
     ///
-    /// The errors of [`ExemptAccounts::read`].
+    /// The errors of [`read_service_lines`] and of [`ExemptAccounts::read`].
     pub(super) fn read(config: &Config) -> Result<Self, Error> {
         Ok(Self {
             uid_min: read_uid_min(),
-            exempt: ExemptAccounts::read(config, &read_service_lines(Path::new("/")))?,
+            exempt: ExemptAccounts::read(config, &read_service_lines(Path::new("/"))?)?,
             looked_up: BTreeMap::new(),
         })
     }

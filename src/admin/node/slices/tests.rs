@@ -27,7 +27,7 @@ fn build(text: &str) -> (Result<BTreeMap<String, String>, String>, String) {
         out: &mut out,
         err: &mut err,
     };
-    let exempt = ExemptAccounts::read(&config, &[]).and_then(|exempt| exempt.list());
+    let exempt = ExemptAccounts::read(&config, &[]).map(ExemptAccounts::into_uids);
     let files = exempt.and_then(|exempt| build_drop_ins(&config, &exempt, &resolver, &mut output));
     let files = files.map_err(|error| error.to_string());
     (files, String::from_utf8(err).unwrap())
