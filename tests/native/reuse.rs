@@ -196,40 +196,19 @@ fn setuid_program_of_next_job_refuses_previous_user() {
     });
 }
 
-/// A login ends its search at 64 processes of its user, and looks last at those that run as root: it gets in. `list`
-/// looks at all of them.
+/// A login ends its search at 64 processes of its user, and looks last at those that run as root.
 #[test]
-fn list_warns_of_stranger_among_many_of_user_where_logins_get_in() {
+fn list_finds_setuid_program_of_next_job_among_many_of_previous_user() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
-        // The first login has attached the filter: until then each looks at all processes.
-        node.session(ALICE).ok();
         let mut left = start_crowd(node, &job.cgroup, ALICE, 70);
         let setuid = start_setuid_program_of_bob(node, &job.cgroup);
-        node.session(ALICE).ok();
         node.job_adopt(&["list"])
             .exits(1)
-            .says("running")
-            .says("logins get in")
-            .says("uid 1002")
-            .omits("reused");
+            .says("reused")
+            .says("uid 1002");
         setuid.end();
         node.job_adopt(&["list"]).ok();
-        job.cgroup.kill();
-        left.wait().unwrap();
-    });
-}
-
-/// A login that has yet to attach the job's filter looks at all processes.
-#[test]
-fn list_shows_reused_where_a_login_would_attach_a_filter_beside_a_stranger() {
-    on_node(|node| {
-        node.session_alone("");
-        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
-        let mut left = start_crowd(node, &job.cgroup, ALICE, 70);
-        let _next = start_setuid_program_of_bob(node, &job.cgroup);
-        node.session(ALICE).fails();
-        node.job_adopt(&["list"]).exits(1).says("reused");
         job.cgroup.kill();
         left.wait().unwrap();
     });

@@ -27,7 +27,7 @@ use std::time::Instant;
 /// Show the jobs of this node
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status: 0 fine, 1 a record is broken or its cgroup has processes of another account, 3 cannot tell."
+    after_help = "Exit status: 0 fine, 1 a record is broken or its cgroup reused, 3 cannot tell."
 )]
 pub(crate) struct Options {
     /// Only this user, by name or number
@@ -45,7 +45,7 @@ pub(crate) struct Options {
 
 /// Runs `list`: shows the jobs of records and of schedulers. Returns [`EXIT_FAILED`] if the
 /// list may be incomplete, and [`EXIT_FINDINGS`] for a broken record, or for a record whose cgroup has
-/// processes of another account by now.
+/// another job by now.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let config = options.conf.read()?;
     let user = options
@@ -107,8 +107,8 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
             output.warn(why);
         }
     }
-    let has_strangers = jobs.iter().any(|job| job.has_strangers);
-    if code == EXIT_FINE && (has_strangers || !broken.is_empty()) {
+    let reused = jobs.iter().any(|job| job.state == REUSED);
+    if code == EXIT_FINE && (reused || !broken.is_empty()) {
         code = EXIT_FINDINGS;
     }
     if options.json {
@@ -185,12 +185,6 @@ struct ListedJob {
     login_usage: Usage,
     /// What the kernel holds the job to, if that is known.
     limits: Option<LimitsInForce>,
-    /// What the record holds a login to, if its numbers hold.
-    #[serde(skip)]
-    required: Option<Containment>,
-    /// Another account has processes in the cgroup, or the cgroup itself.
-    #[serde(skip)]
-    has_strangers: bool,
     #[serde(skip)]
     is_registered: bool,
     /// Its cgroup could not be read.
@@ -232,11 +226,11 @@ impl ListedJob {
     /// Describes the job of a record by what the record says. If its numbers are missing or do not hold any more, the
     /// containment is `unknown`, and `why` has the cause. The state is `unknown` until the cgroup is read.
     fn from_record(record: &Record, tree: &Tree) -> Self {
-        let required = contain_by_record(record, tree);
-        let (containment, devices, why) = match &required {
+        let contained = contain_by_record(record, tree);
+        let (containment, devices, why) = match contained {
             Ok(Containment::Enforce(list)) => ("enforce", Some(list.rules().len()), Vec::new()),
             Ok(other) => (other.as_str(), None, Vec::new()),
-            Err(refusal) => ("unknown", None, vec![refusal.cause.clone()]),
+            Err(refusal) => ("unknown", None, vec![refusal.cause]),
         };
         Self {
             containment,
@@ -244,7 +238,6 @@ impl ListedJob {
             why,
             started: record.started,
             ends: record.ends,
-            required: required.ok(),
             is_registered: true,
             ..Self::unknown(record.id.to_string(), record.uid)
         }
@@ -303,7 +296,7 @@ impl ListedJob {
             Some(_) => "frozen",
             None => "running",
         };
-        self.detect_strangers(&place, leaf)?;
+        self.detect_reuse(place.dir()?)?;
         self.detect_foreign_filter(&place);
         // A job that is ending has no usage any more.
         self.login_usage = Usage::read(place.dir()?, leaf).unwrap_or_default();
@@ -319,72 +312,24 @@ impl ListedJob {
         }
     }
 
-    /// Sets the state [`REUSED`] if a login would be refused since a scheduler has given the cgroup of a record to another
-    /// account's job. It warns of what a login does not look at: our leaf, and what is beyond the first processes of the
-    /// user. Only root can detect either.
-    fn detect_strangers(
-        &mut self,
-        place: &CgroupChain,
-        leaf: Option<&LeafName>,
-    ) -> cgroup::Result<()> {
+    /// Sets the state [`REUSED`] if a scheduler has given the cgroup of a record to another account's
+    /// job. Only root can detect that.
+    fn detect_reuse(&mut self, dir: &Dir) -> cgroup::Result<()> {
         if self.source != SourceName::Registry.as_str() || !Uid::effective().is_root() {
             return Ok(());
         }
-        let dir = place.dir()?;
         let occupants = Occupants::read(dir, self.uid)?;
         let deadline = Instant::now() + QUERY_TIMEOUT;
-        let by_login = if self.lacks_filter(place, leaf) {
-            occupants.require_whole_job_of_user(dir, deadline)
-        } else {
-            occupants.require_job_of_user(dir, deadline).map(drop)
-        };
-        match find_stranger(by_login) {
-            Ok(Some(why)) => {
+        let list = || list_members(dir, deadline).complete();
+        match occupants.require_no_strangers_among(dir, deadline, list) {
+            // The cgroup is not the job's any more, as a login would judge too. Other errors do not tell.
+            Err(error @ cgroup::Error::UnexpectedState(_)) => {
                 self.state = REUSED;
-                self.has_strangers = true;
-                self.why.push(format!("job {}: {why}", self.id));
-                return Ok(());
+                self.why.push(format!("job {}: {error}", self.id));
+                Ok(())
             }
-            Ok(None) => {}
-            // Its user can make so many cgroups that a login gives up as well.
-            Err(cgroup::Error::System(error)) if error.is_timeout() => {
-                let id = &self.id;
-                self.why.push(format!(
-                    "job {id}: it cannot be told whether logins get in: {error}"
-                ));
-            }
-            Err(error) => return Err(error),
+            result => result,
         }
-        let of_all_until = Instant::now() + QUERY_TIMEOUT;
-        let list = || list_members(dir, of_all_until).complete();
-        let of_all = occupants.require_no_strangers_among(dir, of_all_until, list);
-        if let Some(why) = find_stranger(of_all)? {
-            self.has_strangers = true;
-            let id = &self.id;
-            self.why.push(format!(
-                "job {id}: {why}; logins get in, since they do not look at all processes"
-            ));
-        }
-        Ok(())
-    }
-
-    /// Whether the next login attaches the filter of the record, and looks at all processes before that. If that cannot be
-    /// told, it does.
-    fn lacks_filter(&self, place: &CgroupChain, leaf: Option<&LeafName>) -> bool {
-        let Some(required @ Containment::Enforce(_)) = &self.required else {
-            return false;
-        };
-        let open = || {
-            let child = cgroup::choose_leaf(place.dir()?, leaf)?;
-            place.clone().into_leaf(child.as_ref())
-        };
-        // Before the first login there is no leaf, and the job's own filters apply to it.
-        let Ok(Ok(login_place) | Err(login_place)) = open() else {
-            return true;
-        };
-        let confinement = AttachTarget::from_leaf(&login_place)
-            .and_then(|target| bpf::find_confinement(target, required));
-        !matches!(confinement, Ok(Some(_)))
     }
 
     /// Corrects the containment of a job whose record asks for none: a filter of its scheduler may hold
@@ -456,15 +401,6 @@ impl ListedJob {
             devices,
             cgroup,
         ]
-    }
-}
-
-/// Takes the error that names a process or owner of another account out of a result. Other errors do not tell.
-fn find_stranger(result: cgroup::Result<()>) -> cgroup::Result<Option<cgroup::Error>> {
-    match result {
-        Ok(()) => Ok(None),
-        Err(error @ cgroup::Error::UnexpectedState(_)) => Ok(Some(error)),
-        Err(error) => Err(error),
     }
 }
 
