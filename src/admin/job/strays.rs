@@ -28,7 +28,7 @@ use helper::{Config, printable};
 use keeper::survivors::describe_unkillable;
 use kernel::log::{Line, Severity};
 use nix::sys::signal::Signal;
-use owner::Person;
+use owner::{Person, PersonFinder};
 use process::{ProcessInfo, ProcessTable};
 use serde::Serialize;
 use slurm_owners::SlurmOwners;
@@ -214,6 +214,9 @@ struct StraySearch<'a> {
 /// What the searches of one call have found out, and need not again.
 #[derive(Debug, Default)]
 struct SearchMemory {
+    /// Whose processes are judged. Files and accounts are read once: between two looks at the processes there is no time
+    /// for it, as new ones may come all the time.
+    people: Option<PersonFinder>,
     daemons: AskedDaemons,
     owners: SlurmOwners,
 }

@@ -32,6 +32,7 @@ pub(super) enum Owner {
 }
 
 /// Finds the people whose processes may be strays.
+#[derive(Debug)]
 pub(super) struct PersonFinder {
     uid_min: u32,
     exempt: ExemptAccounts,

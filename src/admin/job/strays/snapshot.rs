@@ -61,9 +61,13 @@ impl Snapshot {
         user: Option<u32>,
         memory: &mut SearchMemory,
     ) -> Result<Self, Error> {
+        let people = match &mut memory.people {
+            Some(people) => people,
+            none => none.insert(PersonFinder::read(config)?),
+        };
         // A node without Flux has no such account. The source reports any other fault of it.
         let table = ProcessTable::read(account_uid(&config.flux_user).ok())?;
-        let judged = find_judged_processes(&table, config, user)?;
+        let judged = find_judged_processes(&table, people, user);
         let uids = judged
             .of_people
             .iter()
@@ -155,13 +159,12 @@ struct JudgedProcesses<'a> {
 /// the processes of all users.
 fn find_judged_processes<'a>(
     table: &'a ProcessTable,
-    config: &Config,
+    people: &mut PersonFinder,
     user: Option<u32>,
-) -> Result<JudgedProcesses<'a>, Error> {
-    let mut finder = PersonFinder::read(config)?;
+) -> JudgedProcesses<'a> {
     let mut judged = JudgedProcesses::default();
     for info in table.all.values() {
-        match finder.find_owner(info) {
+        match people.find_owner(info) {
             Owner::Person(person) if user.is_none_or(|user| user == person.uid) => {
                 judged.of_people.push((info, person));
             }
@@ -169,7 +172,7 @@ fn find_judged_processes<'a>(
             Owner::Person(_) | Owner::Unknown(_) | Owner::Exempt => {}
         }
     }
-    Ok(judged)
+    judged
 }
 
 /// Where a process is.
