@@ -5,15 +5,12 @@ use crate::accounts;
 use crate::error::Error;
 use helper::Config;
 use helper::stack::{Group as PamGroup, read_entries, service_dirs};
-use module::Settings;
+use module::{DEFAULT_SERVICE, Settings};
 use nix::unistd::{Group, User};
 use protocol::parse_decimal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-
-/// The service that libpam takes sshd for, unless its configuration names another.
-const DEFAULT_SERVICE: &str = "sshd";
 
 /// The session lines of ours that judge logins, each by its service.
 pub(crate) type ServiceLines = Vec<(String, Settings)>;
@@ -26,18 +23,14 @@ pub(crate) type ServiceLines = Vec<(String, Settings)>;
 ///
 /// [`Error::Failed`] for a stack that may have a line of ours and cannot be read: it may exempt anybody.
 pub(crate) fn read_service_lines(root: &Path) -> Result<ServiceLines, Error> {
-    let with_file = list_services(root);
-    let mut services = with_file.clone();
-    services.insert(DEFAULT_SERVICE.to_owned());
-    for service in &with_file {
-        for entry in read_entries(root, service, PamGroup::Session).unwrap_or_default() {
-            if entry.is_our_module() {
-                services.extend(named_services(&entry.arguments));
-            }
-        }
-    }
+    let mut unread = list_services(root);
+    unread.insert(DEFAULT_SERVICE.to_owned());
+    let mut read = BTreeSet::new();
     let mut lines = Vec::new();
-    for service in services {
+    while let Some(service) = unread.pop_first() {
+        if !read.insert(service.clone()) {
+            continue;
+        }
         let entries = match read_entries(root, &service, PamGroup::Session) {
             Ok(entries) => entries,
             Err(error) if may_have_our_line(root, &service) => {
@@ -46,9 +39,13 @@ pub(crate) fn read_service_lines(root: &Path) -> Result<ServiceLines, Error> {
             }
             Err(_) => continue,
         };
-        for entry in entries.iter().filter(|entry| entry.is_for_service()) {
-            if let Some(settings) = parse_exemptions(&entry.arguments) {
-                lines.push((service.clone(), settings));
+        for entry in entries {
+            if entry.is_our_module() {
+                unread.extend(named_services(&entry.arguments));
+            }
+            if entry.is_for_service() {
+                let settings = parse_exemptions(&entry.arguments);
+                lines.extend(settings.map(|settings| (service.clone(), settings)));
             }
         }
     }

@@ -89,7 +89,9 @@ pub use log::{decision_line, write_log};
 pub use login::{PredictedJoin, judge_login, predict_login};
 pub use namespaces::{JobNamespaces, end_process};
 pub use report::{Outcome, misconfiguration_outcome};
-pub use scope::{Exemption, Scope, UNKNOWN_UID, Unjudged, is_inside_sshd, is_never_judged};
+pub use scope::{
+    DEFAULT_SERVICE, Exemption, Scope, UNKNOWN_UID, Unjudged, is_inside_sshd, is_never_judged,
+};
 pub use settings::{Action, ArgumentOrigin, OFF_SWITCH_PATH, Settings, is_off};
 pub use variables::Environment;
 

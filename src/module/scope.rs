@@ -13,7 +13,7 @@ use protocol::{Decision, Phase, Request};
 pub const UNKNOWN_UID: u32 = u32::MAX;
 
 /// The service of a line without `service=`.
-const DEFAULT_SERVICE: &str = "sshd";
+pub const DEFAULT_SERVICE: &str = "sshd";
 
 /// Whether a line of this module judges a login.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use module::{
     OwnerProof, PredictedJoin, ask_helper,
 };
 use module::{
-    Action, Exemption, Scope, Settings, Unjudged, is_never_judged, is_off,
+    Action, DEFAULT_SERVICE, Exemption, Scope, Settings, Unjudged, is_never_judged, is_off,
     misconfiguration_outcome, node_name, predict_login,
 };
 use nix::unistd::{Uid, User};
@@ -68,8 +68,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let login = Request {
         user: account.name.clone(),
         uid: account.uid.as_raw(),
-        // As libpam has it.
-        service: options.service.to_ascii_lowercase(),
+        service: options.service.clone(),
         ssh_connection: connection.to_owned(),
         ..Request::default()
     };
@@ -214,7 +213,7 @@ fn describe_unjudged(cause: &Unjudged, login: &Request) -> String {
         Unjudged::Root => "root is never judged".into(),
         Unjudged::Off => "switched off".into(),
         Unjudged::OtherService(named) => {
-            let name = named.as_deref().unwrap_or("sshd");
+            let name = named.as_deref().unwrap_or(DEFAULT_SERVICE);
             format!("the line is for the service {name}")
         }
         Unjudged::CloseOnly => "the line does nothing (close_only)".into(),

@@ -284,8 +284,8 @@ impl ListedJob {
     }
 
     /// Reads the cgroup of the job: its state, its processes, its limits, and the usage of its logins, whose cgroup in it
-    /// is called `leaf` (`None`: the usual name). A cgroup that does not exist gives the state `gone`. It fails if the cgroup cannot be read; what
-    /// was read before stays.
+    /// is called `leaf` (`None`: the usual name). A cgroup that does not exist gives the state `gone`. It fails if the
+    /// cgroup cannot be read; what was read before stays.
     fn read_cgroup(&mut self, path: &CgroupPath, leaf: Option<&LeafName>) -> cgroup::Result<()> {
         self.cgroup = Some(path.to_string());
         let Some(place) = cgroup::ignore_gone(Mount::open()?.open_chain(path))? else {

@@ -88,7 +88,8 @@ fn parse_people(passwd: &[u8], uids: RangeInclusive<u32>) -> Vec<String> {
 /// Whether the settings exempt the user, by uid or by group. It fails with [`Error::Failed`] if the groups
 /// cannot be looked up.
 fn is_exempt(user: &User, settings: &Settings) -> Result<bool, Error> {
-    let (uids, groups) = (&settings.exempt_uids, &settings.exempt_groups);
+    let uids = &settings.exempt_uids;
+    let groups = &settings.exempt_groups;
     let is_in_group = |group: &str| accounts::is_in_group(user, group);
     Ok(Exemption::find(uids, groups, user.uid.as_raw(), is_in_group)?.is_some())
 }

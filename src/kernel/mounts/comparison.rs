@@ -318,10 +318,8 @@ mod tests {
                 Some(Tolerance::UserFileSystem),
             ),
         ] {
-            let (node, job) = (
-                table(&[&NODE, &node[..]].concat()),
-                table(&[&NODE, &job[..]].concat()),
-            );
+            let node = table(&[&NODE, &node[..]].concat());
+            let job = table(&[&NODE, &job[..]].concat());
             let path = ComparedPath::follow(&node, &job, at).unwrap();
             assert_eq!(path.find_tolerance(&[]), rule, "{at}");
         }
