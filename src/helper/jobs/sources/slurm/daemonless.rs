@@ -24,7 +24,7 @@ pub(super) enum OtherSteps {
         pid: Option<i32>,
         error: Error,
     },
-    /// A step runs, and so does the job.
+    /// A step runs or starts, and so does the job.
     Running { owner: u32, job: DaemonlessJob },
 }
 
@@ -35,7 +35,7 @@ impl OtherSteps {
             return Self::Unasked;
         };
         match answer {
-            Ok(answer) if answer.state == State::Running => Self::Running {
+            Ok(answer) if answer.state != State::Ending => Self::Running {
                 owner: answer.uid,
                 job: DaemonlessJob {
                     id: socket.name.job.clone(),

@@ -97,7 +97,7 @@ fn ids(report: &SourceReport) -> Vec<&str> {
 /// The kernel may have killed it for want of memory. A socket without a listener is otherwise that of a job that is
 /// over.
 #[test]
-fn job_whose_extern_step_was_killed_is_reported_if_another_step_runs() {
+fn job_whose_extern_step_was_killed_is_reported_if_another_step_runs_or_starts() {
     let bench = SlurmBench::new("/s");
     let kill_daemon = |job| drop(UnixListener::bind(bench.path("s", "n1", job)).unwrap());
     let step = |job: u32, step: &str, behavior| {
@@ -112,15 +112,19 @@ fn job_whose_extern_step_was_killed_is_reported_if_another_step_runs() {
     step(10, "0", DaemonBehavior::Hangs);
     // Job 11 has no other step, and job 12 no dead socket.
     step(12, "0", DaemonBehavior::Answers(5, RUNNING));
+    kill_daemon(13);
+    step(13, "0", DaemonBehavior::Answers(5, STARTING));
     let report = bench.report();
     assert_eq!(ids(&report), [""; 0]);
     // Job 10 may run as well, and be this user's.
     assert_eq!(report.silent.len(), 1, "{report:?}");
     assert!(report.silent.first().unwrap().contains("n1_10.0: "));
-    let [job] = report.daemonless.as_slice() else {
-        panic!("{report:?}")
+    let mut jobs = report.daemonless;
+    jobs.sort_by_key(|job| job.id.as_str().len());
+    let [job, starting] = jobs.as_slice() else {
+        panic!("{jobs:?}")
     };
-    assert_eq!(job.id.as_str(), "7");
+    assert_eq!((job.id.as_str(), starting.id.as_str()), ("7", "13"));
     assert!(
         job.cause
             .contains("n1_7.4294967292: the daemon of the extern step was killed")
