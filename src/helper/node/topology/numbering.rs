@@ -34,7 +34,12 @@ const FLUX_DIRS: [&str; 2] = ["/etc/flux/system", "/run/flux"];
 pub fn resolve_index(tree: &Tree, index: u32) -> Result<ResolvedDevices, DeviceError> {
     let cards = Cards::new(tree)?;
     let gpus = list_numbered_gpus(tree, &cards)?;
-    let gpu = find_gpu(tree, &gpus, index, None)?;
+    if gpus.is_empty() {
+        return Err(card::explain_no_gpus(tree)?);
+    }
+    let Some(gpu) = gpu_at(&gpus, index) else {
+        return Err(describe_count(gpus.len(), Counter::Address));
+    };
     require_one_meaning(tree, &cards, &gpus, index, gpu)?;
     gpu.devices(tree)
 }
@@ -53,36 +58,40 @@ pub fn resolve_number(
     let cards = Cards::new(tree)?;
     let gpus = list_numbered_gpus(tree, &cards)?;
     let counted = count_gpus(tree, &cards, &gpus, numbering)?;
-    find_gpu(tree, &counted, index, Some(numbering))?.devices(tree)
+    let Some(gpu) = gpu_at(&counted, index) else {
+        return Err(describe_count(counted.len(), Counter::Numbering(numbering)));
+    };
+    gpu.devices(tree)
 }
 
-/// Finds the GPU at a place of a list; `numbering` says who counts it, `None` that it is by PCI address.
-///
-/// # Errors
-///
-/// The list is shorter; the error says how many GPUs it has, or why there are none.
-fn find_gpu<'a>(
-    tree: &Tree,
-    gpus: &'a [NumberedGpu],
-    index: u32,
-    numbering: Option<Numbering>,
-) -> Result<&'a NumberedGpu, DeviceError> {
-    let place = usize::try_from(index).ok();
-    if let Some(gpu) = place.and_then(|place| gpus.get(place)) {
-        return Ok(gpu);
-    }
-    let whose = numbering
-        .map(|numbering| format!(" that {numbering} counts"))
-        .unwrap_or_default();
-    Err(match gpus.len() {
-        0 if numbering.is_none() => card::explain_no_gpus(tree)?,
+/// Returns the GPU that has this number in a list; `None` if the list is shorter.
+fn gpu_at(gpus: &[NumberedGpu], index: u32) -> Option<&NumberedGpu> {
+    gpus.get(usize::try_from(index).ok()?)
+}
+
+/// By what the GPUs of a list are counted.
+#[derive(Clone, Copy, Debug)]
+enum Counter {
+    /// By PCI address: all of the node.
+    Address,
+    /// By somebody who counts some of them, in an order of their own.
+    Numbering(Numbering),
+}
+
+/// Describes how many GPUs are counted, and their numbers, as the error of a number that none of them has.
+fn describe_count(count: usize, counter: Counter) -> DeviceError {
+    let whose = match counter {
+        Counter::Address => String::new(),
+        Counter::Numbering(numbering) => format!(" that {numbering} counts"),
+    };
+    match count {
         0 => DeviceError::new(format_args!("the node has no GPUs{whose}")),
         1 => DeviceError::new(format_args!("the node has one GPU{whose}, number 0")),
-        count => DeviceError::new(format_args!(
+        _ => DeviceError::new(format_args!(
             "the node has {count} GPUs{whose}, numbers 0 to {}",
             count - 1
         )),
-    })
+    }
 }
 
 /// Lists the GPUs that somebody counts, in their order; those that they do not count are left out. `gpus` are all GPUs
@@ -173,8 +182,7 @@ fn require_one_meaning(
             continue;
         }
         let counted = count_gpus(tree, cards, gpus, numbering)?;
-        let place = usize::try_from(index).ok();
-        match place.and_then(|place| counted.get(place)) {
+        match gpu_at(&counted, index) {
             Some(other) if other != gpu => others.push((numbering, other.clone())),
             // They mean the same GPU, or count fewer and mean none.
             _ => {}
