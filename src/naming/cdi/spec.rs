@@ -116,7 +116,7 @@ fn parse_devices(value: Value, version: Version) -> Result<Vec<SpecDevice>, Spec
     let mut names = BTreeSet::new();
     let mut devices = Vec::new();
     for (index, item) in values.into_iter().enumerate() {
-        let device = parse_device(item, version).add_place(&format!("[{index}]"), ".")?;
+        let device = parse_device(item, version).in_item(index)?;
         if !names.insert(device.name.clone()) {
             return Err(SpecError::rule(format_args!(
                 "{:?} stands twice",
@@ -132,7 +132,7 @@ fn parse_devices(value: Value, version: Version) -> Result<Vec<SpecDevice>, Spec
 fn parse_device(device: Value, version: Version) -> Result<SpecDevice, SpecError> {
     Fields::parse(device, |fields| {
         let name = fields.required("name", |value| parse_device_name(value, version))?;
-        let edits = parse_device_edits(fields, version).add_place(&format!(" {name:?}"), ": ")?;
+        let edits = parse_device_edits(fields, version).in_named(&name)?;
         Ok(SpecDevice { name, edits })
     })
 }

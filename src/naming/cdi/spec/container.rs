@@ -57,7 +57,7 @@ fn check_texts(value: Value, version: Version) -> Result<(), SpecError> {
     for (key, text) in value.into_object()? {
         version.require(Version::V0_6, "the key")?;
         if text != Value::Null {
-            text.check_scalar().add_key(&quote(&key))?;
+            text.check_scalar().in_key(&quote(&key))?;
         }
     }
     Ok(())

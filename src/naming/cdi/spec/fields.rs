@@ -37,7 +37,7 @@ impl Fields {
         parse: impl FnOnce(Value) -> Result<T, SpecError>,
     ) -> Result<Option<T>, SpecError> {
         self.take(key)
-            .map(|value| parse(value).add_key(key))
+            .map(|value| parse(value).in_key(key))
             .transpose()
     }
 
@@ -60,7 +60,7 @@ impl Fields {
         let items = self.value(key, |value| {
             let mut items = Vec::new();
             for (index, item) in value.into_list()?.into_iter().enumerate() {
-                items.push(parse(item).add_place(&format!("[{index}]"), ".")?);
+                items.push(parse(item).in_item(index)?);
             }
             Ok(items)
         })?;

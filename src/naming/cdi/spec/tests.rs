@@ -201,10 +201,10 @@ fn errors_contain_their_place() {
     let edits = r#"{"deviceNodes": [{"path": "/dev/x"}, {"path": "/dev/y", "major": 4096}]}"#;
     let error = edits_of("0.3.0", edits).unwrap_err();
     assert_eq!(
-        error.at,
+        error.place(),
         "devices[0] \"a\": containerEdits.deviceNodes[1].major"
     );
     let other_error =
         edits_of("0.6.0", r#"{"env": ["A=1"]}, "annotations": {"k": []}"#).unwrap_err();
-    assert_eq!(other_error.at, "devices[0] \"a\": annotations.\"k\"");
+    assert_eq!(other_error.place(), "devices[0] \"a\": annotations.\"k\"");
 }

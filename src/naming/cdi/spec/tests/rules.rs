@@ -78,7 +78,7 @@ fn key_is_refused_before_its_version() {
         } else {
             format!("containerEdits.{place}")
         };
-        assert_eq!(error.at, format!("devices[0] \"a\": {place}"));
+        assert_eq!(error.place(), format!("devices[0] \"a\": {place}"));
     }
     for (from, to, enough, before) in [
         (r#""name": "a""#, r#""name": "0""#, "0.5.0", "0.4.0"),
@@ -135,7 +135,7 @@ fn only_released_versions_are_accepted() {
     ];
     for version in odd {
         assert_eq!(
-            edits_of(version, edits).unwrap_err().at,
+            edits_of(version, edits).unwrap_err().place(),
             "cdiVersion",
             "{version:?}"
         );
@@ -277,7 +277,7 @@ fn invalid_node_is_refused() {
     for (key, place) in odd {
         let error = node_of(&format!(", {key}")).unwrap_err();
         assert_eq!(
-            error.at,
+            error.place(),
             format!("devices[0] \"a\": containerEdits.deviceNodes[0].{place}")
         );
     }
@@ -397,7 +397,7 @@ fn invalid_edits_are_refused() {
             format!(".{place}")
         };
         assert_eq!(
-            error.at,
+            error.place(),
             format!("devices[0] \"a\": containerEdits{place}"),
             "{edits}: {error}"
         );
