@@ -1,11 +1,12 @@
 use super::*;
 use crate::clock::manual::ManualClock;
+use crate::devices::Resolver;
 use crate::devices::gres::Dialect;
 use crate::jobs::records::Note;
 use crate::jobs::sources::slurm::tests::Daemons;
 use crate::login::device_numbers::tests::register_text;
 use crate::testing::Scratch;
-use protocol::{Containment, Plan, SeveralJobsPolicy};
+use protocol::{ChoiceRule, Containment, Placement, Plan, Refusal, SeveralJobsPolicy};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
