@@ -12,9 +12,11 @@ use crate::login::containment::Planner;
 use crate::login::evidence::Evidence;
 use crate::login::node::Node;
 use crate::login::refusal::{LoginRefusal, refusal};
-use crate::login::survey::refuse_closed;
+use crate::login::survey::{Survey, refuse_closed};
 use crate::slurm_conf::SlurmConfSearch;
-use protocol::{ChoiceRule, Placement, Reason, Refusal, Reply, Request, SourceName, Verdict};
+use protocol::{
+    ChoiceRule, JobId, Placement, Plan, Reason, Refusal, Reply, Request, SourceName, Verdict,
+};
 
 impl Node {
     /// Chooses the job and plans its devices. The reply has the verdict, its cause, the warnings and the scheduler's
@@ -26,101 +28,61 @@ impl Node {
             Ok(sources) => sources,
             Err(error) => {
                 let verdict = Verdict::Refuse(refusal(Reason::Configuration));
-                let reply = plain_reply(verdict, error.to_string());
                 return ExplainedReply {
-                    reply,
+                    reply: plain_reply(verdict, error.to_string()),
                     evidence: Evidence::default(),
                 };
             }
         };
         let mut survey = query_until_job(&sources, request, self.clock);
         let mut evidence = survey.evidence();
-        let mut warnings = Vec::new();
         let jobs = std::mem::take(&mut survey.report.jobs);
+        let mut rules = AppliedRules {
+            node: self,
+            request,
+            config,
+            deadline,
+            evidence: Evidence::default(),
+            warnings: Vec::new(),
+        };
         let choice = choose_job(jobs, &survey.closed, request.several, |rule, jobs| {
-            let answer = self.apply_rule(rule, request, config, jobs, deadline);
-            evidence.extend(answer.evidence);
-            warnings.extend(answer.warnings);
-            answer.job
+            rules.find_id(rule, jobs)
         });
-        let hint = survey.job_list_command().unwrap_or_default().to_owned();
-        let (job, rule) = match choice {
-            // The cause names the faults of the sources, which are warnings elsewhere.
-            Choice::None => {
-                let now = self.clock.seconds_since_epoch();
-                let LoginRefusal { refusal, cause } = survey.refuse_without_job(now, &self.tree());
-                let hint_of_reason = if refusal.reason == Reason::LoginsClosed {
-                    survey.closed.first().map(shell_command).unwrap_or_default()
+        evidence.extend(rules.evidence);
+        let reply = match choice {
+            Choice::None => self.refuse_without_job(&survey),
+            Choice::Closed(ids) => refuse_closed_job(ids, survey, rules.warnings),
+            Choice::Needed(candidates) => ask_for_choice(candidates, survey, rules.warnings),
+            Choice::Job(job, rule) => {
+                let rule = if survey.report.silent.is_empty() {
+                    rule
                 } else {
-                    hint
+                    // A daemon that did not answer may have a newer job.
+                    rule_among_answers(rule)
                 };
-                let reply = Reply {
-                    hint: hint_of_reason,
-                    ..plain_reply(Verdict::Refuse(refusal), cause)
-                };
-                return ExplainedReply { reply, evidence };
+                evidence.add("rule", format_args!("{rule} ({})", job.id));
+                let resolver = Self::resolver(slurm_conf, request, config, &job);
+                let planned = Planner::new(&job, config, &resolver).plan_login(rule, request);
+                evidence.extend(planned.evidence);
+                reply_with_plan(planned.result, survey, rules.warnings)
             }
-            Choice::Closed(ids) => {
-                let LoginRefusal { refusal, cause } = refuse_closed(ids);
-                let reply = Reply {
-                    warnings: survey.into_warnings(warnings),
-                    ..plain_reply(Verdict::Refuse(refusal), cause)
-                };
-                return ExplainedReply { reply, evidence };
-            }
-            Choice::Needed(candidates) => {
-                let command = candidates.first().map(choice_command).unwrap_or_default();
-                let refusal = Refusal {
-                    jobs: candidates.into_iter().map(|job| job.id).collect(),
-                    ..refusal(Reason::ChoiceNeeded)
-                };
-                let detail = "action_unknown=deny".to_owned();
-                let reply = Reply {
-                    hint: command,
-                    warnings: survey.into_warnings(warnings),
-                    ..plain_reply(Verdict::Refuse(refusal), detail)
-                };
-                return ExplainedReply { reply, evidence };
-            }
-            Choice::Job(job, rule) if survey.report.silent.is_empty() => (job, rule),
-            // A daemon that did not answer may have a newer job.
-            Choice::Job(job, rule) => (job, rule_among_answers(rule)),
-        };
-        evidence.add("rule", format_args!("{rule} ({})", job.id));
-        let resolver = Self::resolver(slurm_conf, request, config, &job);
-        let planned = Planner::new(&job, config, &resolver).plan_login(rule, request);
-        evidence.extend(planned.evidence);
-        let (verdict, detail) = match planned.result {
-            Ok((plan, plan_warnings)) => {
-                warnings.extend(plan_warnings);
-                (Verdict::Admit(plan), String::new())
-            }
-            Err(LoginRefusal { refusal, cause }) => (Verdict::Refuse(refusal), cause),
-        };
-        let reply = Reply {
-            hint,
-            warnings: survey.into_warnings(warnings),
-            ..plain_reply(verdict, detail)
         };
         ExplainedReply { reply, evidence }
     }
 
-    /// Asks one rule which of several jobs the login joins.
-    fn apply_rule(
-        &self,
-        rule: ChoiceRule,
-        request: &Request,
-        config: &Config,
-        jobs: &[Job],
-        deadline: Deadline,
-    ) -> RuleAnswer {
-        match rule {
-            ChoiceRule::Caller => CallerQuery::new(self, request, config, deadline).find_job(jobs),
-            ChoiceRule::Chosen => find_chosen_job(&self.choices(), request.uid, jobs),
-            // These only name how a job was chosen: nobody is asked.
-            ChoiceRule::OnlyJob | ChoiceRule::Newest | ChoiceRule::Answered => {
-                RuleAnswer::default()
-            }
+    /// Refuses a user without a job that takes logins. The cause names the faults of the sources, which are warnings of
+    /// other replies.
+    fn refuse_without_job(&self, survey: &Survey) -> Reply {
+        let now = self.clock.seconds_since_epoch();
+        let LoginRefusal { refusal, cause } = survey.refuse_without_job(now, &self.tree());
+        let hint = if refusal.reason == Reason::LoginsClosed {
+            survey.closed.first().map(shell_command).unwrap_or_default()
+        } else {
+            job_list_hint(survey)
+        };
+        Reply {
+            hint,
+            ..plain_reply(Verdict::Refuse(refusal), cause)
         }
     }
 
@@ -137,6 +99,91 @@ impl Node {
             settings.node_name = Some(node.to_string());
         }
         Resolver::with_slurm_conf(slurm_conf, settings)
+    }
+}
+
+/// Refuses a login from inside the first of these jobs, which takes no logins.
+fn refuse_closed_job(ids: Vec<JobId>, survey: Survey, warnings: Vec<String>) -> Reply {
+    let LoginRefusal { refusal, cause } = refuse_closed(ids);
+    Reply {
+        warnings: survey.into_warnings(warnings),
+        ..plain_reply(Verdict::Refuse(refusal), cause)
+    }
+}
+
+/// Refuses a login until its user has chosen one of these jobs. The hint is the command that chooses the oldest.
+fn ask_for_choice(candidates: Vec<Job>, survey: Survey, warnings: Vec<String>) -> Reply {
+    let hint = candidates.first().map(choice_command).unwrap_or_default();
+    let refusal = Refusal {
+        jobs: candidates.into_iter().map(|job| job.id).collect(),
+        ..refusal(Reason::ChoiceNeeded)
+    };
+    Reply {
+        hint,
+        warnings: survey.into_warnings(warnings),
+        ..plain_reply(Verdict::Refuse(refusal), "action_unknown=deny".to_owned())
+    }
+}
+
+/// Admits a login with the plan for its job and the plan's own warnings, or refuses one for which no plan could be made.
+fn reply_with_plan(
+    planned: Result<(Plan, Vec<String>), LoginRefusal>,
+    survey: Survey,
+    mut warnings: Vec<String>,
+) -> Reply {
+    let (verdict, cause) = match planned {
+        Ok((plan, plan_warnings)) => {
+            warnings.extend(plan_warnings);
+            (Verdict::Admit(plan), String::new())
+        }
+        Err(LoginRefusal { refusal, cause }) => (Verdict::Refuse(refusal), cause),
+    };
+    Reply {
+        hint: job_list_hint(&survey),
+        warnings: survey.into_warnings(warnings),
+        ..plain_reply(verdict, cause)
+    }
+}
+
+/// The command by which users list their own jobs; empty if no source has one.
+fn job_list_hint(survey: &Survey) -> String {
+    survey.job_list_command().unwrap_or_default().to_owned()
+}
+
+/// Applies the rules that choose among several jobs, and keeps what led to their answers.
+struct AppliedRules<'a> {
+    node: &'a Node,
+    request: &'a Request,
+    config: &'a Config,
+    deadline: Deadline,
+    /// What led to the answers so far.
+    evidence: Evidence,
+    /// Faults that the rules met, for the log.
+    warnings: Vec<String>,
+}
+
+impl AppliedRules<'_> {
+    /// Asks one rule which of several jobs the login joins, and keeps its evidence and warnings. Returns the id that the
+    /// rule gives, if any.
+    fn find_id(&mut self, rule: ChoiceRule, jobs: &[Job]) -> Option<JobId> {
+        let RuleAnswer {
+            job,
+            evidence,
+            warnings,
+        } = match rule {
+            ChoiceRule::Caller => {
+                let caller = CallerQuery::new(self.node, self.request, self.config, self.deadline);
+                caller.find_job(jobs)
+            }
+            ChoiceRule::Chosen => find_chosen_job(&self.node.choices(), self.request.uid, jobs),
+            // These only name how a job was chosen: nobody is asked.
+            ChoiceRule::OnlyJob | ChoiceRule::Newest | ChoiceRule::Answered => {
+                RuleAnswer::default()
+            }
+        };
+        self.evidence.extend(evidence);
+        self.warnings.extend(warnings);
+        job
     }
 }
 
