@@ -77,13 +77,21 @@ impl Node {
             mut reply,
             mut evidence,
         } = self.decide(request, config);
+        self.judge_lines(request, &mut reply, &mut evidence);
+        self.add_site_texts(config, &mut reply);
+        ExplainedReply { reply, evidence }
+    }
+
+    /// Judges our lines in the stack of the service: the session line, and the auth lines that a job with private files
+    /// needs. Without an effective session line the cause begins with that, since the module refuses for it whatever the
+    /// verdict is.
+    fn judge_lines(&self, request: &Request, reply: &mut Reply, evidence: &mut Evidence) {
         // In the session phase our session line need not be looked for: it runs.
         let auth = if request.phase == Phase::Account {
             let [session, auth] = judge_stacks_of_login(&self.root, &request.service);
             reply.stack = session.session_line();
             evidence.add("stack", &session);
             if reply.stack == SessionLine::Missing {
-                // The module refuses for this, whatever the verdict is.
                 let cause = format!("service {}: {session}", request.service);
                 reply.detail = match reply.detail.as_str() {
                     "" => cause,
@@ -98,26 +106,29 @@ impl Node {
             StackFinding::Effective(_) => String::new(),
             fault => fault.describe(Group::Auth),
         };
-        let reason = match &reply.verdict {
-            Verdict::Refuse(refusal) => refusal.reason,
-            Verdict::Admit(_) | Verdict::NotEnforced => Reason::Admitted,
+    }
+
+    /// Adds the site's message and, where it fits, its hint. The message goes with an admission too, since the privileged
+    /// half may still refuse the login; one that cannot be read is worth a warning only with a refusal.
+    fn add_site_texts(&self, config: &Config, reply: &mut Reply) {
+        let refusal = match &reply.verdict {
+            Verdict::Refuse(refusal) => Some(refusal.reason),
+            Verdict::Admit(_) | Verdict::NotEnforced => None,
         };
-        // The message goes with an admission too, since the privileged half may still refuse the login. A message that
-        // cannot be read is worth a warning only with a refusal.
         if let Some(path) = &config.message_file {
             match read_message(path, &self.trust) {
                 Ok(text) => reply.message = text,
-                Err(error) if reason != Reason::Admitted => reply.warnings.push(error.to_string()),
+                Err(error) if refusal.is_some() => reply.warnings.push(error.to_string()),
                 Err(_) => {}
             }
         }
         // The hint of these is a command for the job, and no list of jobs.
-        if !matches!(reason, Reason::ChoiceNeeded | Reason::LoginsClosed) {
-            if let Some(hint) = &config.hint {
-                reply.hint.clone_from(hint);
-            }
+        if matches!(refusal, Some(Reason::ChoiceNeeded | Reason::LoginsClosed)) {
+            return;
         }
-        ExplainedReply { reply, evidence }
+        if let Some(hint) = &config.hint {
+            reply.hint.clone_from(hint);
+        }
     }
 }
 
