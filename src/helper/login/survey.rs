@@ -123,14 +123,13 @@ impl Survey {
                 None => skipped.push(absence_cause),
             }
         }
-        placed.retain(|job| {
-            let is_usable = !self.registry_failed && !unusable.iter().any(|id| job.has_name(id));
-            if !is_usable {
+        for job in placed {
+            if self.registry_failed || unusable.iter().any(|id| job.has_name(id)) {
                 broken.push(format!("job {}: not joined without its record", job.id));
+            } else {
+                jobs.push(job);
             }
-            is_usable
-        });
-        jobs.extend(placed);
+        }
     }
 
     /// Moves the jobs that take no logins from the other running ones to [`Survey::closed`].

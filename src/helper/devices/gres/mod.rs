@@ -209,7 +209,8 @@ fn read_if_exists(tree: &Tree, path: &str) -> Result<Option<Vec<u8>>, DeviceErro
 /// Makes the first line of slurmd's answer, which the prolog writes in the same way: a comment that names this boot and
 /// the versions of the GPU drivers, `-` for one that is not loaded.
 fn boot_stamp(tree: &Tree) -> Result<String, DeviceError> {
-    let mut stamp = format!("# {}", tree.read_boot_id()?);
+    let boot_id = tree.read_boot_id()?;
+    let mut stamp = format!("# {boot_id}");
     for driver in GPU_DRIVERS {
         let dir = format!("/sys/module/{driver}");
         let version = tree
