@@ -2,6 +2,7 @@
 //! the rights of its caller; commands that change a job require root.
 
 mod accounts;
+mod caller_limits;
 mod check;
 mod child_process;
 mod closed_slices;
@@ -21,6 +22,7 @@ mod output;
 mod process;
 mod replace_file;
 mod shell;
+mod signals;
 mod squeue;
 mod sys;
 mod systemd;
@@ -29,12 +31,12 @@ mod terminals;
 #[path = "../testing.rs"]
 mod testing;
 
+use caller_limits::CallerLimits;
 pub use command_line::declaration;
 use command_line::{Command, Invocation};
 use error::Error;
 use exit_status::EXIT_FINE;
 use explain::{compare, config, devices, resolve};
-use job::run::CallerLimits;
 use job::{enter, list, register, run, strays, unregister, use_job};
 use node::{callerid, disable, enable, metrics, notify};
 use output::Output;

@@ -2,16 +2,20 @@
 
 use super::finding::{Check, Finding, Severity};
 use super::remedy::shell_path;
-use super::site::{Site, runs_slurm};
+use super::site::Site;
 use super::trusted_file::trust_remedy;
-use crate::accounts::{RightsError, with_helper_rights_if_any};
-use crate::explain::devices::modes::{NodeMode, NodeUser, RestrictedNodes};
+use crate::accounts::RightsError;
+use crate::facts::configuration::ConfigFault;
+use crate::facts::configuration::describe_fault;
+use crate::facts::configuration::require_configuration;
 use crate::facts::jobs::{NodeJobs, Records};
+use crate::facts::restricted_nodes::{NodeMode, NodeUser, RestrictedNodes};
+use crate::facts::root_processes::runs_slurm;
 use helper::devices::{Resolver, Specifier};
 use helper::node::{ResolvedDevices, gpu_count, topology};
 use helper::{Config, ConfigError};
 use kernel::cgroup::Mount;
-use kernel::trust::{Trust, TrustError};
+use kernel::trust::TrustError;
 use protocol::{Allowlist, LimitKey, LoginLimits};
 use std::collections::BTreeSet;
 use std::fs;
@@ -41,16 +45,6 @@ pub(super) struct ConfigFacts {
     login_limits: LoginLimits,
     /// A disk of this node counts weights.
     weighs_disks: bool,
-}
-
-/// Why it is not sure that logins can use the configuration.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigFault {
-    #[error("{0}")]
-    Unusable(#[from] ConfigError),
-    /// It could not be read with a login's rights, so nothing is known.
-    #[error("{0}")]
-    Unread(RightsError),
 }
 
 /// The file whose existence makes the module decide.
@@ -229,38 +223,6 @@ impl ConfigFacts {
             }
         }
     }
-}
-
-/// Requires that logins can use the configuration at `conf`: on this node, whose root is `/`, it is read with the rights of
-/// the helper's account if there is that account.
-///
-/// # Errors
-///
-/// As [`Config::read`]; [`ConfigFault::Unread`] if it cannot be read so.
-pub(crate) fn require_configuration(
-    conf: &Path,
-    trust: &Trust,
-    root: &Path,
-) -> Result<(), ConfigFault> {
-    let read = || Config::read(conf, trust).map(drop);
-    let result = if root == Path::new("/") {
-        with_helper_rights_if_any(read).map_err(ConfigFault::Unread)?
-    } else {
-        read()
-    };
-    Ok(result?)
-}
-
-/// Describes why logins cannot use the configuration, and what becomes of them, or that it is not known.
-pub(crate) fn describe_fault(fault: &ConfigFault) -> String {
-    let state = match fault {
-        ConfigFault::Unread(error) => {
-            return format!("could not be read as a login reads it: {error}");
-        }
-        ConfigFault::Unusable(ConfigError::UntrustedFile(_)) => "cannot be used",
-        ConfigFault::Unusable(ConfigError::InvalidLine(..)) => "has a mistake",
-    };
-    format!("{state}, so every login is refused (JA09): {fault}")
 }
 
 impl EnforceState {

@@ -1,9 +1,10 @@
 //! Checks Flux's configuration (flux-config(5)): logins must find and join jobs.
 
 use super::finding::{Check, Finding};
-use super::other_modules::{find_effect, module_name};
+use super::other_modules::find_effect;
 use super::remedy::shell_word;
 use super::site::{Account, Site};
+use crate::facts::rival_modules::module_name;
 use helper::Config;
 use helper::stack::{Entry, FileLine, Group, StackError, read_entries};
 use protocol::{SourceName, parse_decimal};

@@ -5,7 +5,7 @@ use super::remedy::Remedy;
 use super::site::Site;
 use super::trial_cgroup::TrialCgroup;
 use crate::child_process::run_in_child;
-use crate::explain::filters::attach_mode_name;
+use crate::facts::filters::attach_mode_name;
 use crate::sys::remove_xattr;
 use kernel::OperationError;
 use kernel::bpf::{self, AttachMode, CgroupPrograms, Program};

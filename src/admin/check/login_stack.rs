@@ -2,7 +2,7 @@
 //! may have other files there than this process.
 
 use super::remedy::{Remedy, shell_path};
-use super::trusted_file::find_closed_folder;
+use crate::facts::trusted_file::find_closed_folder;
 use helper::stack::{Group, StackError, StackFinding, judge_stack};
 use protocol::{Reply, SessionLine, Verdict};
 use serde::{Deserialize, Serialize};

@@ -3,9 +3,10 @@
 //! settings of its unit hold.
 
 use super::login_stack::{AccountLines, LoginStack};
-use super::site::{NOBODY_UID, Site, root_processes};
+use super::site::Site;
 use crate::accounts::find_helper;
 use crate::child_process::{query_in_clean_environment, run_in_child};
+use crate::facts::root_processes::{NOBODY_UID, root_processes};
 use ::kernel::cgroup::{Membership, Mount};
 use ::kernel::proc::Proc;
 use helper::devices::gres::Dialect;

@@ -22,14 +22,14 @@ pub(super) mod other_modules;
 mod own_command;
 mod own_line;
 mod pam_edits;
-mod penalties;
+
 pub(super) mod programs;
 mod refusals;
 mod registry;
 mod remedy;
 mod root_directory;
 mod server_process;
-mod service_unit;
+
 mod several_jobs;
 mod site;
 mod slice_drop_ins;
@@ -39,11 +39,10 @@ mod slurm_namespace;
 mod slurm_spool;
 mod sources;
 pub(super) mod sshd;
-mod sshd_command;
-mod sshd_config;
+
 mod sshd_match;
 pub(super) mod stack;
-mod startups;
+
 mod system_calls;
 #[cfg(test)]
 mod tests;

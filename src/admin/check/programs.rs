@@ -6,24 +6,25 @@ use super::module_loading::{Loading, bring_back};
 use super::name_service::PasswdUnread;
 use super::own_command::{ACCOUNT_PROGRAM, OwnCommand, OwnFile, ProgramKind};
 use super::remedy::{Remedy, run, shell_path};
-use super::site::{Account, NOBODY_UID, Site};
-use super::trusted_file::{EXECUTE_BY_OTHERS, is_exposed, require_trusted, trust_remedy};
+use super::site::{Account, Site};
+use super::trusted_file::trust_remedy;
 use crate::accounts::HELPER_USER;
-pub(crate) use helper::stack::{find_module, find_module_folder};
+use crate::facts::own_programs::read_version;
+use crate::facts::own_programs::{describe_helper_fault, require_executable};
+use crate::facts::root_processes::NOBODY_UID;
+use crate::facts::trusted_file::{EXECUTE_BY_OTHERS, is_exposed, require_trusted};
+pub(crate) use helper::stack::find_module_folder;
 use kernel::sys::clock::now;
 use kernel::sys::file::get_xattr;
-use kernel::trust::{Distrust, Trust, TrustError};
+use kernel::trust::{Distrust, TrustError};
 use nix::fcntl::OFlag;
-use protocol::{VERSION, VERSION_MISMATCH};
+use protocol::VERSION;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-
-/// Longest part of a program that is searched for its version; builds with debug information have some 50 MB.
-const PROGRAM_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// What was found out about the programs of a login.
 #[derive(Debug)]
@@ -379,62 +380,6 @@ impl SelinuxLabel {
                       && restorecon -RF /usr/libexec/job-adopt /run/job-adopt";
         Finding::error(Check::Selinux, object, text, remedy)
     }
-}
-
-/// Checks that the module would run a program: only root can have written it, and its mode has one of
-/// these execute bits, and neither the set-user-ID nor the set-group-ID bit.
-fn require_executable(trust: &Trust, path: &Path, rights: u32) -> Result<(), TrustError> {
-    let mode = require_trusted(trust, path)?;
-    if mode & 0o6000 != 0 || mode & rights == 0 {
-        return Err(TrustError::new(path, Distrust::WrongMode(mode)));
-    }
-    Ok(())
-}
-
-/// Checks that the module would run the helper at `path`. The account job-adopt runs it, which neither owns the file nor is
-/// in its group.
-///
-/// # Errors
-///
-/// As [`require_executable`].
-pub(crate) fn require_helper(trust: &Trust, path: &Path) -> Result<(), TrustError> {
-    require_executable(trust, path, EXECUTE_BY_OTHERS)
-}
-
-/// Describes why the module would not run the helper, and what becomes of logins.
-pub(crate) fn describe_helper_fault(why: &TrustError) -> String {
-    format!("cannot be run, so every login is refused (JA09): {why}")
-}
-
-/// Reads the version of a program of this project; `None` in another file, and in one that cannot be read. The caller has
-/// checked that nobody but root can have written it: a user's file may have no end, or keep whoever opens it waiting.
-pub(crate) fn read_version(path: &Path) -> Option<String> {
-    let mut bytes = Vec::new();
-    let file = File::open(path).ok()?;
-    file.take(PROGRAM_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    find_version(&bytes)
-}
-
-/// Finds the version in the bytes of a program of this project: each one contains the text
-/// [`VERSION_MISMATCH`], which names its own version. The two parts around the version may occur elsewhere too, so what
-/// is between them must look like a version. `None` in the bytes of another file.
-fn find_version(bytes: &[u8]) -> Option<String> {
-    // The text of any version has these parts around the version; here they come from this program's.
-    let (before, after) = VERSION_MISMATCH.split_once(VERSION)?;
-    let text = String::from_utf8_lossy(bytes);
-    text.split(before)
-        .skip(1)
-        .filter_map(|rest| rest.split_once(after))
-        .map(|(version, _)| version)
-        .find(|version| is_version(version))
-        .map(str::to_owned)
-}
-
-fn is_version(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || ".-+~".contains(c))
 }
 
 impl HelperAccount {

@@ -6,11 +6,11 @@
 
 use super::finding::{Check, Finding, Severity};
 use super::remedy::shell_word;
-use super::service_unit::find_unit;
 use super::site::Site;
-use super::sshd::list_servers;
 use crate::accounts::HELPER_USER;
 use crate::error::Error;
+use crate::facts::service_unit::find_unit;
+use crate::facts::sshd::list_servers;
 use crate::journal::{LogEntry, LoginContent, LoginMessage, read_recent};
 use crate::process::is_sshd_process;
 use crate::systemd::list_files;

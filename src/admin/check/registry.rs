@@ -3,11 +3,13 @@
 use super::finding::{Check, Finding};
 use super::own_command::{OwnCommand, Subcommand};
 use super::remedy::{Remedy, run, shell_path};
-use super::site::{Site, runs_slurm};
-use super::trusted_file::{is_exposed, trust_remedy};
+use super::site::Site;
+use super::trusted_file::trust_remedy;
 use crate::accounts::{RightsError, UserNames};
+use crate::facts::device_numbers::NumberState;
 use crate::facts::jobs::{Records, query_scheduler, query_schedulers};
-use crate::job::device_numbers::NumberState;
+use crate::facts::root_processes::runs_slurm;
+use crate::facts::trusted_file::is_exposed;
 use helper::Config;
 use helper::jobs::records::{LoginTarget, Record};
 use helper::jobs::sources::{AskedDaemons, Doubt, JobsOfUsers, Sought};

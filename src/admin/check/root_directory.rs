@@ -3,7 +3,7 @@
 
 use super::finding::{Check, Finding, Severity};
 use super::site::Site;
-use super::trusted_file::EXECUTE_BY_OTHERS;
+use crate::facts::trusted_file::EXECUTE_BY_OTHERS;
 use std::os::unix::fs::MetadataExt;
 
 /// The text of `EACCES`, which findings have that the closed directory explains.

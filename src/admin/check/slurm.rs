@@ -4,11 +4,12 @@
 use super::file_edit::FileEdit;
 use super::finding::{Check, Finding, Severity};
 use super::remedy::Remedy;
-use super::site::{Site, root_processes};
+use super::site::Site;
 use super::slurm_namespace::JobNamespaces;
 use super::sources::{find_other_slurm_conf, name_slurm_conf};
 use super::trusted_file::trust_remedy;
 use crate::accounts::RightsError;
+use crate::facts::root_processes::root_processes;
 use helper::SlurmDevices;
 use helper::slurm_conf::{
     ConfError, ConfLine, Lines, SlurmConfFiles, list_conf_paths, read_constrain_devices,

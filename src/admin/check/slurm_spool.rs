@@ -2,7 +2,9 @@
 //! when it starts, and logins at once.
 
 use super::finding::{Check, Finding};
-use super::site::{Site, is_same_file, root_processes};
+use super::site::Site;
+use crate::facts::file_identity::is_same_file;
+use crate::facts::root_processes::root_processes;
 use helper::jobs::sources::{parse_socket_name, processes};
 use helper::slurm_conf::{Lines, SpoolPath};
 use kernel::proc::{self, Proc};

@@ -1,10 +1,12 @@
 //! Checks the sources of jobs: they must answer as at a login.
 
-use super::config::require_configuration;
 use super::file_edit::FileEdit;
 use super::finding::{Check, Finding, Severity};
 use super::remedy::Remedy;
-use super::site::{NOBODY_UID, Site, is_same_file, root_processes};
+use super::site::Site;
+use crate::facts::configuration::require_configuration;
+use crate::facts::file_identity::is_same_file;
+use crate::facts::root_processes::{NOBODY_UID, root_processes};
 use ::kernel::log::is_disruptive;
 use ::kernel::proc::Proc;
 use helper::jobs::sources::{SourceError, SourceReport};

@@ -2,7 +2,7 @@
 //! shows none of them, since it is not told of a connection.
 
 use super::finding::{Check, Finding};
-use super::sshd_config::ConfigFiles;
+use crate::facts::sshd::config_files::ConfigFiles;
 use crate::shell::shell_word;
 use helper::stack::{Group, StackFinding, judge_stack};
 use std::path::Path;

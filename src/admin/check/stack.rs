@@ -2,21 +2,22 @@
 //! other module may undo their effect.
 
 use super::finding::{Check, Finding, Severity};
-use super::other_modules::{
-    RIVAL_MODULES, find_effect, judge_late_module, judge_rival, module_name,
-};
+use super::other_modules::{find_effect, judge_late_module, judge_rival};
 use super::own_command::{OwnCommand, Subcommand};
 use super::own_line::OwnLine;
 use super::pam_edits::{
     Skip, correct_arguments, is_include, remove_line, unread, unreject, unskip,
 };
 use super::remedy::{Remedy, run, shell_word};
-use super::site::{Site, file_identity};
+use super::site::Site;
 use super::threaded_modules::judge_threaded_modules;
+use crate::facts::file_identity::file_identity;
+use crate::facts::pam_rejection::rejection_remedy;
+use crate::facts::rival_modules::{RIVAL_MODULES, module_name};
 use helper::JobEnvironment;
 use helper::stack::{
-    Barrier, Entry, FileLine, Group, LineFault, Rejection, StackFinding, find_barrier,
-    find_jump_past_end, is_missing_module, judge_stack, read_entries, service_dirs,
+    Barrier, Entry, FileLine, Group, LineFault, StackFinding, find_barrier, find_jump_past_end,
+    is_missing_module, judge_stack, read_entries, service_dirs,
 };
 use module::Settings;
 use protocol::SessionLine;
@@ -588,33 +589,6 @@ impl<'a> StackFacts<'a> {
 
 fn is_effective(line: &StackFinding) -> bool {
     matches!(line, StackFinding::Effective(_))
-}
-
-/// Names what to do about a line that libpam rejects, or that its versions read differently.
-pub(crate) fn rejection_remedy(why: &Rejection) -> &'static str {
-    match why {
-        Rejection::ContinuedOverGap => "remove the empty lines and comments within it",
-        Rejection::TooLong(_) => {
-            "write less than 1,024 bytes: a shorter comment, or one group with the members of many"
-        }
-        Rejection::Unfinished => "remove the backslash at its end",
-        Rejection::FalseBlank('\r') => "give the file the line ends of Unix (dos2unix)",
-        Rejection::FalseBlank(_) => "write an ordinary blank there, or nothing",
-        Rejection::HugeJump(_) => "write the number of lines that it is to jump over",
-        Rejection::MissingModule(path) if path.is_absolute() => {
-            "write pam_job_adopt.so without a path"
-        }
-        Rejection::MissingModule(_) => {
-            "install the module again; job-adopt disable takes our lines out instead: then everybody gets in"
-        }
-        Rejection::PamConf => "write the service's lines into a file of its own in /etc/pam.d",
-        Rejection::UnknownGroup(_)
-        | Rejection::NoControl
-        | Rejection::NoModule
-        | Rejection::NoFile
-        | Rejection::UnusableModuleName(_)
-        | Rejection::BadControl(_) => "correct this line, or remove it (man pam.conf)",
-    }
 }
 
 /// Parses the arguments of a line, and resets those in which two lines may differ: the log level, the service, and how

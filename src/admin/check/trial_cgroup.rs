@@ -1,14 +1,17 @@
 //! A temporary cgroup in which `check` tries the kernel.
 
-use crate::job::ending::kill_all;
+use keeper::subtree::{self, KillMode};
 use kernel::cgroup::{self, Dir, Mount};
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, getpid};
 use std::path::Path;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Longest wait for processes to leave the cgroup.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause between two attempts to remove it.
+const REMOVAL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Prefix of the cgroups' names; the pid namespace and the process follow.
 const NAME_PREFIX: &str = "job-adopt-check-";
@@ -68,6 +71,11 @@ impl Drop for TrialCgroup {
 /// Kills every process in a trial cgroup and removes it. If it cannot be removed, the next check tries again.
 fn remove(root: &Dir, name: &str) {
     let Ok(dir) = root.child(name) else { return };
-    let _ = kill_all(&dir, Instant::now() + REMOVAL_TIMEOUT);
-    let _ = root.remove_child(name);
+    let deadline = Instant::now() + REMOVAL_TIMEOUT;
+    subtree::kill(&dir, KillMode::Cgroup, deadline);
+    // A killed process is in the cgroup until the kernel has ended it.
+    while root.remove_child(name).is_err() && root.child(name).is_ok() && Instant::now() < deadline
+    {
+        sleep(REMOVAL_INTERVAL);
+    }
 }

@@ -3,10 +3,11 @@
 use super::finding::{Check, Finding};
 use super::own_command::{OwnCommand, Subcommand};
 use super::remedy::{Remedy, run};
-use super::site::{Site, shares_namespace};
+use super::site::Site;
 use crate::accounts::{self, HELPER_USER};
 use crate::error::Error;
-use crate::job::strays::{Snapshot, require_adoption};
+use crate::facts::root_processes::shares_namespace;
+use crate::facts::strays::{Snapshot, require_adoption};
 use helper::jobs::sources::processes;
 use kernel::proc::Proc;
 use kernel::sys::clock::now;

@@ -3,6 +3,5 @@
 pub(crate) mod compare;
 pub(crate) mod config;
 pub(crate) mod devices;
-pub(crate) mod filters;
 pub(crate) mod resolve;
 mod share;

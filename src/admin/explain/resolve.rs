@@ -1,10 +1,10 @@
 //! `resolve`: predicts the result of a login, and shows the evidence, without changing anything.
 
-use super::filters::attach_mode_name;
 use super::share::describe_share;
 use crate::accounts::{self, find_helper, with_helper_rights};
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
+use crate::facts::filters::attach_mode_name;
 use crate::options::{Conf, parse_service};
 use crate::output::Output;
 use clap::Args;

@@ -3,11 +3,11 @@
 //! A login reads the numbers that `register` has written. They are resolved again after a change of what they came from,
 //! such as a CDI file or `always_allowed`, and after an upgrade, from whose older build a record has none.
 
-use super::device_numbers::settings_of;
 use super::job_devices::{JobDevices, needs_node_name, require_node_name};
 use super::register::check_and_lock;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINE};
+use crate::facts::device_numbers::settings_of;
 use crate::facts::jobs::query_scheduler_for;
 use crate::options::OPERATION_TIMEOUT;
 use crate::output::Output;

@@ -6,10 +6,10 @@
 
 use super::cgroup_members::{list_members, read_processes};
 use super::logins::{KnownLogins, find_logins, select_descendants};
-use super::signals::{StopAndKill, send_signals, stop_then_kill};
 use super::usage::Usage;
 use crate::error::Error;
 use crate::process::{Identity, Process, has_ended, read_start_ticks};
+use crate::signals::{StopAndKill, send_signals, stop_then_kill};
 use crate::terminals::{open_terminals, write_to_terminals};
 use helper::jobs::records::Record;
 use helper::jobs::sources::processes;

@@ -2,7 +2,7 @@
 
 use crate::accounts;
 use crate::error::Error;
-use crate::explain::devices::modes::{NodeUser, container_warnings};
+use crate::facts::restricted_nodes::{NodeUser, container_warnings};
 use crate::output::{Output, log_all};
 use helper::Config;
 use helper::jobs::records::{LoginTarget, Record, Registry, Via};

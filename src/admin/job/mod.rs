@@ -2,7 +2,6 @@
 
 mod again;
 pub(crate) mod cgroup_members;
-pub(crate) mod device_numbers;
 pub(crate) mod ending;
 pub(crate) mod enter;
 mod job_devices;
@@ -17,8 +16,8 @@ pub(crate) mod pin;
 pub(crate) mod record_options;
 pub(crate) mod register;
 pub(crate) mod run;
-pub(crate) mod signals;
 pub(crate) mod stamped_cgroup;
+mod stray_devices;
 pub(crate) mod strays;
 pub(crate) mod unregister;
 pub(crate) mod usage;

@@ -8,14 +8,15 @@ use super::ending;
 use super::limits::{JobLimits, LimitOptions};
 use super::record_options::JobOptions;
 use super::register::register;
-use super::signals::select_not_ignored;
 use super::unregister::{EndTimes, unregister};
 use crate::accounts::{self, require_root};
+use crate::caller_limits::CallerLimits;
 use crate::child_process::{QueryError, query_in_clean_environment};
 use crate::error::Error;
 use crate::exit_status::{EXIT_NOT_STARTED, signal_status};
 use crate::options::{Conf, OPERATION_TIMEOUT};
 use crate::output::Output;
+use crate::signals::select_not_ignored;
 use crate::sys::process::{fork_child, mark_descriptors_cloexec, reset_sigchld};
 use crate::systemd;
 use clap::Args;
@@ -25,9 +26,7 @@ use kernel::lock::Lock;
 use kernel::proc::{self, Proc};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, User, chdir, initgroups, pipe2, read, setgid, setsid, setuid, write};
 use protocol::{CgroupPath, JobId};
@@ -201,42 +200,6 @@ fn await_end(pid: Pid, signals: &SigSet) -> nix::Result<u8> {
             WaitStatus::Signaled(_, fatal, _) => return Ok(signal_status(fatal)),
             // It was only stopped or continued.
             _ => {}
-        }
-    }
-}
-
-/// The umask and limits that this process got from its caller.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CallerLimits {
-    umask: Mode,
-    /// Soft and hard limit of descriptors; `None` if they could not be read.
-    descriptors: Option<(rlim_t, rlim_t)>,
-}
-
-impl CallerLimits {
-    /// Replaces umask and soft limit by those that this process needs; returns the caller's. The helper
-    /// must be able to read the files that are created here, whatever the umask of a prolog, and
-    /// descriptors hold a job's processes and cgroups, for which the default soft limit is low.
-    pub(crate) fn replace() -> Self {
-        let umask = umask(Mode::from_bits_truncate(0o022));
-        let descriptors = getrlimit(Resource::RLIMIT_NOFILE).ok();
-        if let Some((_, hard)) = descriptors {
-            // Ignore a failure: the lower limit only holds fewer descriptors at a time.
-            let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-        }
-        Self { umask, descriptors }
-    }
-
-    /// Restores the caller's values, in the child that executes the command.
-    ///
-    /// # Errors
-    ///
-    /// The errors of `setrlimit(2)`.
-    pub(super) fn restore(self) -> nix::Result<()> {
-        umask(self.umask);
-        match self.descriptors {
-            Some((soft, hard)) => setrlimit(Resource::RLIMIT_NOFILE, soft, hard),
-            None => Ok(()),
         }
     }
 }

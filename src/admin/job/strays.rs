@@ -1,37 +1,22 @@
 //! `strays`: shows and ends processes of users who have no job on the node.
 
-mod adoption;
-mod devices;
-mod owner;
-mod process;
-mod slurm_owners;
-mod snapshot;
-mod unrecorded_job;
-
-pub(crate) use adoption::require_adoption;
-pub(crate) use snapshot::Snapshot;
-
-use super::signals::{send_signals, stop_then_kill};
+use super::stray_devices::find_refused_devices;
 use crate::accounts::{self, require_root};
 use crate::closed_slices::closed_slice_rules;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
+use crate::facts::strays::{SearchMemory, Snapshot, Stray, require_adoption};
 use crate::options::{Conf, OPERATION_TIMEOUT};
 use crate::output::{Output, log};
 use crate::process::Identity;
+use crate::signals::{send_signals, stop_then_kill};
 use clap::Args;
-use devices::find_refused_devices;
+use helper::Config;
 use helper::devices::Resolver;
-use helper::jobs::sources::AskedDaemons;
 use helper::node::Tree;
-use helper::{Config, printable};
 use keeper::survivors::describe_unkillable;
 use kernel::log::{Line, Severity};
 use nix::sys::signal::Signal;
-use owner::{Person, PersonFinder};
-use process::{ProcessInfo, ProcessTable};
-use serde::Serialize;
-use slurm_owners::SlurmOwners;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -109,7 +94,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
             output.warn(describe_unowned(&unowned));
         }
         let head = ["PID", "USER", "ORIGIN", "DEVICES", "COMMAND", "CGROUP"];
-        output.table(head, strays.iter().map(Stray::row))?;
+        output.table(head, strays.iter().map(row_of))?;
     }
     if has_doubts {
         return Ok(EXIT_FAILED);
@@ -147,19 +132,6 @@ fn describe_unowned(processes: &[Stray]) -> String {
         "warning: not ended, since their uids have no account: {}",
         named.join(", ")
     )
-}
-
-/// Counts the strays; `None` if there may be users with an unknown job.
-///
-/// # Errors
-///
-/// The errors of [`Snapshot::read`].
-pub(crate) fn count_strays(config: &Config) -> Result<Option<usize>, Error> {
-    let snapshot = Snapshot::read(config, None)?;
-    Ok(snapshot
-        .doubts
-        .is_empty()
-        .then(|| snapshot.into_strays().len()))
 }
 
 /// Ends the strays of a user who had a job here, for an epilog. If logins join no jobs on this node, it
@@ -209,16 +181,6 @@ struct StraySearch<'a> {
     config: &'a Config,
     user: Option<u32>,
     memory: SearchMemory,
-}
-
-/// What the searches of one call have found out, and need not again.
-#[derive(Debug, Default)]
-struct SearchMemory {
-    /// Whose processes are judged. Files and accounts are read once: between two looks at the processes there is no time
-    /// for it, as new ones may come all the time.
-    people: Option<PersonFinder>,
-    daemons: AskedDaemons,
-    owners: SlurmOwners,
 }
 
 impl<'a> StraySearch<'a> {
@@ -292,52 +254,19 @@ impl<'a> StraySearch<'a> {
     }
 }
 
-/// A process of a user outside of their jobs, in the form of a report.
-#[derive(Debug, Serialize)]
-pub(crate) struct Stray {
-    pid: i32,
-    pub(crate) uid: u32,
-    user: String,
-    /// Its origin, or `unknown`.
-    origin: String,
-    /// The open devices that a closed slice would refuse; `None` if this user cannot read them.
-    devices: Option<Vec<String>>,
-    command: String,
-    cgroup: String,
-    #[serde(skip)]
-    start: u64,
-}
-
-impl Stray {
-    /// Describes a process of a person for the report. Its devices are unknown (`None`) until the caller
-    /// looks for them.
-    fn new(info: &ProcessInfo, Person { uid, name }: Person, table: &ProcessTable) -> Self {
-        Self {
-            pid: info.process.pid,
-            uid,
-            user: name,
-            origin: printable(&table.describe_origin(info)),
-            devices: None,
-            command: printable(&info.stat.name),
-            cgroup: printable(info.path()),
-            start: info.stat.start,
-        }
-    }
-
-    /// Builds the row of the table: the devices are `?` if they cannot be read, and `-` if there are none.
-    fn row(&self) -> [String; 6] {
-        let devices = match self.devices.as_deref() {
-            None => "?".into(),
-            Some([]) => "-".into(),
-            Some(all) => all.join(","),
-        };
-        [
-            self.pid.to_string(),
-            self.user.clone(),
-            self.origin.clone(),
-            devices,
-            self.command.clone(),
-            self.cgroup.clone(),
-        ]
-    }
+/// Builds the row of the table: the devices are `?` if they cannot be read, and `-` if there are none.
+fn row_of(stray: &Stray) -> [String; 6] {
+    let devices = match stray.devices.as_deref() {
+        None => "?".into(),
+        Some([]) => "-".into(),
+        Some(all) => all.join(","),
+    };
+    [
+        stray.pid.to_string(),
+        stray.user.clone(),
+        stray.origin.clone(),
+        devices,
+        stray.command.clone(),
+        stray.cgroup.clone(),
+    ]
 }

@@ -19,11 +19,11 @@ use super::slices::{
 };
 use super::use_mount::{MOUNT_UNIT, find_unit, plan_link};
 use crate::accounts::{self, require_root};
-use crate::check::sshd::warn_of_penalties;
 use crate::error::Error;
 use crate::exempt_accounts::{ExemptAccounts, read_service_lines};
 use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
 use crate::facts::jobs::NodeJobs;
+use crate::facts::sshd::penalties::warn_of_penalties;
 use crate::options::Conf;
 use crate::output::Output;
 use crate::systemd;

@@ -4,7 +4,7 @@
 use crate::check;
 use crate::error::Error;
 use crate::exit_status::EXIT_FINE;
-use crate::job::strays;
+use crate::facts::strays;
 use crate::journal::{LogEntry, read_journal};
 use crate::options::Conf;
 use crate::output::Output;

@@ -2,9 +2,9 @@
 
 use super::file_change::at;
 use crate::accounts::describe_missing_accounts;
-use crate::check::config::{describe_fault, require_configuration};
-use crate::check::programs::{describe_helper_fault, read_version, require_helper};
 use crate::error::Error;
+use crate::facts::configuration::{describe_fault, require_configuration};
+use crate::facts::own_programs::{describe_helper_fault, read_version, require_helper};
 use helper::{Config, printable};
 use kernel::trust::Trust;
 use module::Settings;

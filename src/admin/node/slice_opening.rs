@@ -4,9 +4,9 @@
 //! would stay closed until its user's last logout. So the filter is detached here. systemd ignores that it is gone when
 //! it attaches the next one.
 
-use crate::check::slices::{UserSlice, list_user_slices};
 use crate::closed_slices::{DevicePolicy, SYSTEMD_FILTER};
 use crate::error::Error;
+use crate::facts::user_slices::{UserSlice, list_user_slices};
 use crate::output::Output;
 use crate::systemd;
 use kernel::bpf::{self, CgroupPrograms, Program};

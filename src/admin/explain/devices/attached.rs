@@ -1,15 +1,15 @@
 //! Reports which devices the filters at a cgroup allow, no matter which program attached them.
 
 use super::Options;
-use super::modes::{NodeUser, RestrictedNodes};
 use super::nodes::{cell, driver_names, driver_warning, list_nodes, type_name};
 use super::probe::{Decision, Probe, ProbeSite};
 use crate::accounts::{require_root, with_login_rights};
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINE};
-use crate::explain::filters::{Filter, read_filters};
+use crate::facts::device_numbers::{Difference, NumberState};
+use crate::facts::filters::{Filter, read_filters};
 use crate::facts::jobs::{find_cgroup, query_schedulers};
-use crate::job::device_numbers::{Difference, NumberState};
+use crate::facts::restricted_nodes::{NodeUser, RestrictedNodes};
 use crate::output::Output;
 use helper::jobs::records::{self, Record};
 use helper::jobs::sources::{AskedDaemons, Sought};

@@ -1,7 +1,6 @@
 //! `devices`: resolves names of devices, and shows which devices a job's filters allow.
 
 mod attached;
-pub(crate) mod modes;
 mod nodes;
 mod probe;
 mod requested;
@@ -10,13 +9,13 @@ mod write_dir;
 
 use crate::accounts::{self, with_login_rights};
 use crate::error::Error;
+use crate::facts::restricted_nodes::NodeUser;
 use crate::job::names::{self, DeviceOptions};
 use crate::options::{Conf, parse_value};
 use crate::output::Output;
 use clap::{ArgGroup, Args};
 use helper::node::Tree;
 use kernel::trust::Trust;
-use modes::NodeUser;
 use naming::NameResolver;
 use nix::unistd::Uid;
 use protocol::{CgroupPath, JobId};

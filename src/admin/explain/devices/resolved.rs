@@ -1,10 +1,10 @@
 //! Reports which devices of this node names stand for.
 
-use super::modes::{NodeUser, RestrictedNodes, container_warnings};
 use super::nodes::{cell, driver_names, driver_warning, type_name};
 use super::requested::{NameKind, RequestedName};
 use crate::error::Error;
 use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
+use crate::facts::restricted_nodes::{NodeUser, RestrictedNodes, container_warnings};
 use crate::output::Output;
 use helper::devices::DeviceName;
 use helper::node::{ContainerParts, Device, ResolvedDevices};

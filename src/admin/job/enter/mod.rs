@@ -12,8 +12,8 @@ mod terminal;
 mod variables;
 
 use super::names;
-use super::run::CallerLimits;
 use crate::accounts;
+use crate::caller_limits::CallerLimits;
 use crate::error::Error;
 use crate::exit_status::EXIT_NOT_STARTED;
 use crate::facts::jobs::QUERY_TIMEOUT;

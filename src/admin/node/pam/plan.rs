@@ -6,9 +6,9 @@ use super::managed::{ManagedBlock, find_blocks};
 use super::refusal::Refusal;
 use super::replacement::{AccountChange, Replacement, SLURM_MODULE, require_no_jump_over_slurm};
 use super::stack::{Stack, is_rival};
-use crate::check::other_modules::module_name;
-use crate::check::stack::rejection_remedy;
 use crate::error::Error;
+use crate::facts::pam_rejection::rejection_remedy;
+use crate::facts::rival_modules::module_name;
 use helper::stack::{
     Entry, FileLine, Group, LogicalLine, Rejection, StackFinding, is_close_only, judge_stack_with,
     parse_lines, read_entries_with,

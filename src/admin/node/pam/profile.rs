@@ -4,8 +4,8 @@
 //! mark in the service's file shows what has to come back.
 
 use super::stack::Stack;
-use crate::check::other_modules::RIVAL_MODULES;
 use crate::error::Error;
+use crate::facts::rival_modules::RIVAL_MODULES;
 use crate::output::Output;
 use helper::stack::{Group, is_missing_module};
 use std::fs;

@@ -1,16 +1,16 @@
 //! A service's own file: what it has without our lines, and how it is written.
 
 use super::lines::{self, Restored, decode, is_our_line};
-use crate::check::other_modules::{RIVAL_MODULES, module_name};
-use crate::check::programs::{find_module, find_module_folder};
 use crate::disk;
 use crate::error::Error;
+use crate::facts::rival_modules::{RIVAL_MODULES, module_name};
 use crate::node::file_change::{Content, FileChange, require_inside};
 use crate::output::Output;
 use crate::replace_file::replace_file;
 use helper::stack::{
     Entry, FileLine, Group, MODULE_FILES, parse_lines, read_entries_with, service_dirs,
 };
+use helper::stack::{find_module, find_module_folder};
 use std::fs::{self, Metadata};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

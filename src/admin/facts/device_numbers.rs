@@ -55,7 +55,7 @@ impl NumberState {
 }
 
 /// The settings of devices with what Slurm called this node when the job was registered, if that is known.
-pub(super) fn settings_of(record: &Record, settings: &DeviceSettings) -> DeviceSettings {
+pub(crate) fn settings_of(record: &Record, settings: &DeviceSettings) -> DeviceSettings {
     let before = record.resolved.as_ref();
     let before = before.and_then(|list| list.node_name.clone());
     DeviceSettings {

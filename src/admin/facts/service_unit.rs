@@ -4,7 +4,7 @@ use kernel::cgroup::Membership;
 
 /// Finds the service of systemd that runs a process: the last part of its cgroup's path. `None` if the process
 /// is in no service's cgroup, or has ended.
-pub(super) fn find_unit(pid: i32) -> Option<String> {
+pub(crate) fn find_unit(pid: i32) -> Option<String> {
     let membership = Membership::read(pid).ok()?;
     // With cgroup v1 systemd keeps its services in a hierarchy of its own, else in cgroup v2.
     let path = membership

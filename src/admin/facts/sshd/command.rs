@@ -1,9 +1,9 @@
 //! How an sshd was or will be started: its program, and the options that change its configuration.
 
-use super::server_process::proc_dir;
-use super::sshd_config::DEFAULT_FILE;
+use super::config_files::DEFAULT_FILE;
 use crate::systemd::read_properties;
 use keeper::sshd::parse_listener_title;
+use kernel::proc::Proc;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ const CONFIG_OPTIONS: [&str; 2] = ["-f", "-o"];
 
 /// Finds the program that a socket of systemd starts for connections, with the options that change its
 /// configuration; `None` if no such socket listens.
-pub(super) fn find_socket_command() -> Option<(PathBuf, Vec<String>)> {
+pub(crate) fn find_socket_command() -> Option<(PathBuf, Vec<String>)> {
     for name in ["ssh", "sshd"] {
         let socket = read_properties(&format!("{name}.socket"), "ActiveState,Accept")?;
         if !socket.contains("ActiveState=active") {
@@ -71,7 +71,7 @@ fn parse_unit_command(unit: &str, read: impl Fn(&str) -> String) -> Option<(Path
 
 /// Finds the main file of the configuration: the value of the last `-f` among options of [`parse_title`], be it
 /// attached or the next word, or the default.
-pub(super) fn config_file(options: &[String]) -> PathBuf {
+pub(crate) fn config_file(options: &[String]) -> PathBuf {
     let mut words = options.iter();
     let mut file = DEFAULT_FILE;
     while let Some(option) = words.next() {
@@ -87,9 +87,9 @@ pub(super) fn config_file(options: &[String]) -> PathBuf {
 /// Reads the program of a process, with the options that change its configuration; `None` if the process has
 /// ended. The caller runs the program as root with these options, so it asks for processes of
 /// [`keeper::sshd::is_sshd_process`] alone: no user can start the program of one as root, nor choose its title.
-pub(super) fn read_command(pid: i32) -> Option<(PathBuf, Vec<String>)> {
-    let title = fs::read(proc_dir(pid).join("cmdline")).ok()?;
-    let program = fs::read_link(proc_dir(pid).join("exe")).ok()?;
+pub(crate) fn read_command(pid: i32) -> Option<(PathBuf, Vec<String>)> {
+    let title = fs::read(Proc::host().dir(pid).join("cmdline")).ok()?;
+    let program = fs::read_link(Proc::host().dir(pid).join("exe")).ok()?;
     // After an upgrade the running file is deleted, and the next start runs the new one.
     let program = PathBuf::from(program.to_str()?.trim_end_matches(" (deleted)"));
     // OpenSSH before 8.2 has no options in its title.
@@ -101,8 +101,8 @@ pub(super) fn read_command(pid: i32) -> Option<(PathBuf, Vec<String>)> {
 
 /// Reads the name by which a listener was started, which is its PAM service before OpenSSH 9.8: that of the link, if the
 /// program was started by one. `None` if its title does not show it.
-pub(super) fn read_started_name(pid: i32) -> Option<String> {
-    let title = fs::read(proc_dir(pid).join("cmdline")).ok()?;
+pub(crate) fn read_started_name(pid: i32) -> Option<String> {
+    let title = fs::read(Proc::host().dir(pid).join("cmdline")).ok()?;
     let title = String::from_utf8_lossy(&title).into_owned();
     parse_listener_title(&title).map(|(name, _)| name.to_owned())
 }

@@ -8,7 +8,7 @@ use std::fs;
 const ONLINE_FILE: &str = "/sys/devices/system/cpu/online";
 
 /// Counts the cores of the node that run, also those that this process may not use; `None` if they cannot be read.
-pub(super) fn count_online_cores() -> Option<usize> {
+pub(crate) fn count_online_cores() -> Option<usize> {
     let online: NumberList = fs::read_to_string(ONLINE_FILE)
         .ok()?
         .trim_end()
@@ -19,9 +19,9 @@ pub(super) fn count_online_cores() -> Option<usize> {
 
 /// The limit of one sshd that is reached first, if all logins come from one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Startups {
+pub(crate) struct Startups {
     /// The key that sets it.
-    pub(super) key: &'static str,
+    pub(crate) key: &'static str,
     /// The number of waiting logins above which sshd drops connections, some or all of them.
     dropped_above: u32,
 }
@@ -29,7 +29,7 @@ pub(super) struct Startups {
 impl Startups {
     /// Parses the values of `sshd -T`: `10:30:100`, of which the first number counts, and a number or `none`.
     /// `None` if `max` has no number.
-    pub(super) fn parse(max: &str, per_source: Option<&str>) -> Option<Self> {
+    pub(crate) fn parse(max: &str, per_source: Option<&str>) -> Option<Self> {
         let (start, _) = max.split_once(':').unwrap_or((max, ""));
         let of_all = Self {
             key: "MaxStartups",
@@ -46,7 +46,7 @@ impl Startups {
 
     /// Describes what a launcher loses that starts a rank for each of `cores` by a login of its own; `None` if
     /// it loses nothing.
-    pub(super) fn find_fault(self, cores: usize) -> Option<String> {
+    pub(crate) fn find_fault(self, cores: usize) -> Option<String> {
         let Self { key, dropped_above } = self;
         if usize::try_from(dropped_above).is_ok_and(|logins| logins >= cores) {
             return None;
@@ -59,7 +59,7 @@ impl Startups {
 
     /// The line of sshd_config(5) with which such a launcher loses nothing on a node of `cores`. Above that number
     /// connections are still dropped at random, so that nobody can fill the node with waiting servers.
-    pub(super) fn sufficient_line(self, cores: usize) -> String {
+    pub(crate) fn sufficient_line(self, cores: usize) -> String {
         if self.key == "MaxStartups" {
             format!("MaxStartups {cores}:30:{}", 2 * cores)
         } else {

@@ -30,11 +30,11 @@ pub(crate) struct Snapshot {
     /// The processes, also those of users who have a job, but for these users' service managers: each login starts one.
     outside: Vec<Stray>,
     /// The processes outside of jobs whose owner is unknown: they may belong to root's containers.
-    pub(super) unowned: Vec<Stray>,
+    pub(crate) unowned: Vec<Stray>,
     /// The uids of users who have a job.
     owners: BTreeSet<u32>,
     /// The reasons why users with processes outside of jobs may have a job that is not known.
-    pub(super) doubts: Vec<Doubt>,
+    pub(crate) doubts: Vec<Doubt>,
     /// Those of them that are jobs which logins cannot find, since only a stamp shows them.
     unrecorded: Vec<String>,
 }
@@ -56,7 +56,7 @@ impl Snapshot {
     /// # Errors
     ///
     /// [`Error::Failed`] for accounts, processes or records that cannot be read.
-    pub(super) fn read_again(
+    pub(crate) fn read_again(
         config: &Config,
         user: Option<u32>,
         memory: &mut SearchMemory,

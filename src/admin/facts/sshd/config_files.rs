@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The file of an sshd that names no other.
-pub(super) const DEFAULT_FILE: &str = "/etc/ssh/sshd_config";
+pub(crate) const DEFAULT_FILE: &str = "/etc/ssh/sshd_config";
 /// Maximum nesting of `Include`, as in sshd.
 const DEPTH_MAX: usize = 16;
 /// Maximum files that are read.
@@ -17,7 +17,7 @@ const FILES_MAX: usize = 256;
 
 /// The files of one configuration.
 #[derive(Debug, Default)]
-pub(super) struct ConfigFiles {
+pub(crate) struct ConfigFiles {
     /// Its files, and the folders that `Include` takes files from.
     sources: Vec<PathBuf>,
     /// Each line that sets a key, in the order in which sshd reads them: outside of `Match` the first one of a key
@@ -27,11 +27,11 @@ pub(super) struct ConfigFiles {
 
 /// A line that sets a key.
 #[derive(Debug)]
-pub(super) struct ConfigLine {
+pub(crate) struct ConfigLine {
     /// In lower case.
     key: String,
-    pub(super) value: String,
-    pub(super) place: FileLine,
+    pub(crate) value: String,
+    pub(crate) place: FileLine,
     /// As it is in the file.
     text: String,
     /// The criteria of the blocks of `Match` that the line is in; `None` if it holds for all connections.
@@ -40,7 +40,7 @@ pub(super) struct ConfigLine {
 
 impl ConfigFiles {
     /// Reads a configuration. A file that cannot be read has no lines; sshd reports it.
-    pub(super) fn read(file: &Path) -> Self {
+    pub(crate) fn read(file: &Path) -> Self {
         let mut files = Self::default();
         files.add(file, 0, None);
         files
@@ -48,19 +48,19 @@ impl ConfigFiles {
 
     /// Finds the file and line that decide about a key, as `FILE:LINE`; `None` if no line outside of `Match`
     /// sets the key.
-    pub(super) fn find_line(&self, key: &str) -> Option<String> {
+    pub(crate) fn find_line(&self, key: &str) -> Option<String> {
         Some(self.find_place(key)?.0.to_string())
     }
 
     /// Finds the line that decides about a key, as [`Self::find_line`] does, and its text.
-    pub(super) fn find_place(&self, key: &str) -> Option<(&FileLine, &str)> {
+    pub(crate) fn find_place(&self, key: &str) -> Option<(&FileLine, &str)> {
         let mut lines = self.lines.iter();
         let line = lines.find(|line| line.key == key && line.criteria.is_none())?;
         Some((&line.place, &line.text))
     }
 
     /// Lists the lines that set a key in a block of `Match`, each with the criteria of its block.
-    pub(super) fn list_in_match(&self, key: &str) -> Vec<(&str, &ConfigLine)> {
+    pub(crate) fn list_in_match(&self, key: &str) -> Vec<(&str, &ConfigLine)> {
         let lines = self.lines.iter().filter(|line| line.key == key);
         lines
             .filter_map(|line| Some((line.criteria.as_deref()?, line)))
@@ -69,7 +69,7 @@ impl ConfigFiles {
 
     /// Finds the first file or folder that was changed after this time, in seconds and nanoseconds; `None` if
     /// none was.
-    pub(super) fn find_changed_since(&self, time: (i64, i64)) -> Option<&Path> {
+    pub(crate) fn find_changed_since(&self, time: (i64, i64)) -> Option<&Path> {
         self.sources.iter().map(PathBuf::as_path).find(|path| {
             path.metadata()
                 .is_ok_and(|meta| (meta.ctime(), meta.ctime_nsec()) > time)

@@ -1,6 +1,7 @@
 //! `PerSourcePenalties` (OpenSSH 9.8): the addresses that sshd drops after refused logins, and those that
 //! it spares.
 
+use super::{Server, list_servers, read_servers};
 use helper::jobs::sources::processes;
 use kernel::proc::{self, Proc};
 use std::collections::BTreeSet;
@@ -13,16 +14,16 @@ use std::path::Path;
 /// The methods' `peers_are_mapped` tells that the sshd sees its IPv4 peers as `::ffff:ADDRESS`, which no entry in
 /// IPv4 form matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Penalties {
-    pub(super) are_on: bool,
+pub(crate) struct Penalties {
+    pub(crate) are_on: bool,
     /// The addresses and networks of `PerSourcePenaltyExemptList`.
-    pub(super) exempt: Vec<String>,
+    pub(crate) exempt: Vec<String>,
 }
 
 impl Penalties {
     /// Parses the values that `sshd -T` prints for `PerSourcePenalties` and `PerSourcePenaltyExemptList`;
     /// `exempt` is `None` if it prints no list.
-    pub(super) fn parse(value: &str, exempt: Option<&str>) -> Self {
+    pub(crate) fn parse(value: &str, exempt: Option<&str>) -> Self {
         let list = exempt.filter(|list| *list != "none").unwrap_or_default();
         let entries = list
             .split(',')
@@ -36,7 +37,7 @@ impl Penalties {
 
     /// Lists the entries that match no peer because these are mapped, in the mapped form, which matches. An
     /// entry that is in the list in both forms is left out.
-    pub(super) fn list_missing(&self, peers_are_mapped: bool) -> Vec<String> {
+    pub(crate) fn list_missing(&self, peers_are_mapped: bool) -> Vec<String> {
         if !peers_are_mapped {
             return Vec::new();
         }
@@ -48,7 +49,7 @@ impl Penalties {
     }
 
     /// Checks whether an entry can match a peer: a mapped one only if the entry has the form of IPv6.
-    pub(super) fn spare_any(&self, peers_are_mapped: bool) -> bool {
+    pub(crate) fn spare_any(&self, peers_are_mapped: bool) -> bool {
         self.exempt
             .iter()
             .any(|entry| !peers_are_mapped || entry.contains(':'))
@@ -112,7 +113,7 @@ impl Listeners {
 
 /// Checks whether IPv4 peers reach this server through IPv6 sockets, so that it sees them as
 /// `::ffff:ADDRESS`: systemd's sockets take both families, but sshd itself opens one for each.
-pub(super) fn maps_v4_peers(pid: i32) -> bool {
+pub(crate) fn maps_v4_peers(pid: i32) -> bool {
     let dir = Proc::host().dir(pid);
     let inodes = list_socket_inodes(&dir.join("fd"));
     let mut listeners = Listeners::read(&dir);
@@ -122,7 +123,7 @@ pub(super) fn maps_v4_peers(pid: i32) -> bool {
 
 /// Checks whether IPv4 peers reach sshd through an IPv6 socket of systemd, which listens on this port and starts an
 /// sshd when somebody connects.
-pub(super) fn maps_v4_peers_of_port(port: u16) -> bool {
+pub(crate) fn maps_v4_peers_of_port(port: u16) -> bool {
     let port = format!("{port:04X}");
     let mut listeners = Listeners::read(Path::new("/proc"));
     listeners.retain(|listener| listener.port == port);
@@ -164,8 +165,82 @@ fn parse_listeners(table: &str) -> Vec<Listener> {
     listeners
 }
 
+/// Penalties that cost others their connections.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PenaltyFault {
+    pub(crate) text: String,
+    pub(crate) remedy: String,
+}
+
+impl Server {
+    /// Finds what is wrong with penalties that are on: an entry in IPv4 form matches nobody, because this server sees
+    /// IPv4 peers as `::ffff:ADDRESS`; or no entry can match any peer, mostly since there is none. `None` if nothing is
+    /// wrong, or if penalties are off.
+    pub(crate) fn find_penalty_fault(&self, penalties: &Penalties) -> Option<PenaltyFault> {
+        const PENALTIES: &str = "PerSourcePenalties is on: after some refused logins it drops \
+                                 everybody's connections from their address for a while";
+        const KEY: &str = "persourcepenaltyexemptlist";
+        if !penalties.are_on {
+            return None;
+        }
+        let missing = penalties.list_missing(self.peers_are_mapped);
+        if !missing.is_empty() {
+            let list = [penalties.exempt.as_slice(), &missing].concat().join(",");
+            let text = format!(
+                "{PENALTIES}, and entries of PerSourcePenaltyExemptList in IPv4 form spare nobody: through a socket \
+                 of systemd sshd sees the peers as ::ffff:ADDRESS"
+            );
+            let remedy = format!(
+                "write \"PerSourcePenaltyExemptList {list}\" {} and reload",
+                self.where_to_write(KEY)
+            );
+            return Some(PenaltyFault { text, remedy });
+        }
+        if penalties.spare_any(self.peers_are_mapped) {
+            return None;
+        }
+        let example = if self.peers_are_mapped {
+            "::ffff:10.77.0.0/112"
+        } else {
+            "10.77.0.0/16"
+        };
+        let remedy = format!(
+            "write \"PerSourcePenaltyExemptList {example}\", with the networks of your login nodes, {} \
+             and reload",
+            self.where_to_write(KEY)
+        );
+        Some(PenaltyFault {
+            text: PENALTIES.to_owned(),
+            remedy,
+        })
+    }
+}
+
+/// Describes for `enable` the fault if refusals of a user by this service cost others at the same address their
+/// connections; `None` if they do not, or if no configuration of a server can be read.
+pub(crate) fn warn_of_penalties(service: &str) -> Option<String> {
+    for server in read_servers(&list_servers()) {
+        let Ok(configuration) = &server.configuration else {
+            continue;
+        };
+        if configuration.service != service {
+            continue;
+        }
+        let fault = configuration
+            .penalties
+            .as_ref()
+            .and_then(|penalties| server.find_penalty_fault(penalties));
+        if let Some(PenaltyFault { text, remedy }) = fault {
+            return Some(format!("sshd: {text}; {remedy}"));
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::config_files::ConfigFiles;
+    use super::super::configuration::parse_configuration;
     use super::*;
 
     #[test]
@@ -202,5 +277,36 @@ mod tests {
         assert!(maps("", &v6) && !maps(&v4, &v6) && !maps(&v4, ""));
         assert!(!maps("", &line("00000000000000000000000001000000:0016", 9)));
         assert!(parse_listeners(&line(any, 7).replace("0A", "01")).is_empty());
+    }
+
+    #[test]
+    fn exemption_that_spares_no_peer_is_warned_of() {
+        let text =
+            "usepam yes\npersourcepenalties authfail:5\npersourcepenaltyexemptlist 10.9.9.0/24\n";
+        let remedy = |peers_are_mapped| {
+            let server = Server {
+                object: "sshd".to_owned(),
+                file: "/etc/site_config".into(),
+                files: ConfigFiles::default(),
+                configuration: Ok(parse_configuration(text, Path::new("/usr/sbin/sshd"), None)),
+                unread_change: None,
+                peers_are_mapped,
+                reload: None,
+            };
+            let penalties = server
+                .configuration
+                .as_ref()
+                .unwrap()
+                .penalties
+                .as_ref()
+                .unwrap();
+            server
+                .find_penalty_fault(penalties)
+                .map(|fault| fault.remedy)
+        };
+        assert_eq!(remedy(false), None);
+        let expected = "write \"PerSourcePenaltyExemptList 10.9.9.0/24,::ffff:10.9.9.0/120\" into \
+                        /etc/site_config and reload";
+        assert_eq!(remedy(true).as_deref(), Some(expected));
     }
 }

@@ -35,19 +35,19 @@ string_enum! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Filter {
     /// The cgroup that it is attached to; `None` if that is above the root that is visible here.
-    pub(super) cgroup: Option<String>,
+    pub(crate) cgroup: Option<String>,
     /// The flags of its attachment.
-    pub(super) attached: &'static str,
+    pub(crate) attached: &'static str,
     /// Id of the program.
-    pub(super) id: u32,
+    pub(crate) id: u32,
     /// The program's name, as its owner gave it; may be empty.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The kernel's digest of the loaded instructions.
-    pub(super) tag: String,
+    pub(crate) tag: String,
     /// The program that attached it.
-    pub(super) owner: &'static str,
+    pub(crate) owner: &'static str,
     /// True if it runs for processes in the inspected cgroup.
-    pub(super) in_force: bool,
+    pub(crate) in_force: bool,
 }
 
 /// Reads the filters at a cgroup, those of the cgroup itself first, then those of each level above up to the visible
@@ -57,7 +57,7 @@ pub(crate) struct Filter {
 /// # Errors
 ///
 /// The errors of `bpf(2)`: `EPERM` without `CAP_SYS_ADMIN`.
-pub(super) fn read_filters(levels: &[Dir]) -> bpf::Result<Vec<Filter>> {
+pub(crate) fn read_filters(levels: &[Dir]) -> bpf::Result<Vec<Filter>> {
     let running = match levels.first() {
         Some(dir) => read_effective_programs(dir)?,
         None => Vec::new(),
