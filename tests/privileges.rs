@@ -1,6 +1,6 @@
 //! The code of each privilege: third-party crates, unsafe code, and how much code can run as root.
 //!
-//! Cargo enforces the arrows between the rooms of `src`, and five rooms have `forbid(unsafe_code)`.
+//! Cargo enforces the arrows between the rooms of `src`, and rooms without a folder `sys` have `forbid(unsafe_code)`.
 //! The numbers are printed for review, without a limit.
 #![allow(
     clippy::unwrap_used,
@@ -63,10 +63,7 @@ fn login_links_no_names_of_devices() {
         ("keeper", "keeper kernel protocol"),
         ("helper", "helper kernel protocol schedulers"),
     ] {
-        let linked = linked_crates(package);
-        let ours = linked.lines().filter(|line| line.contains("(/"));
-        let ours: BTreeSet<&str> = ours.filter_map(|line| line.split(' ').next()).collect();
-        assert_eq!(ours, expected.split(' ').collect(), "{package}");
+        assert_eq!(linked_rooms(package), words(expected), "{package}");
     }
     assert!(linked_crates("admin").contains("\nnaming v"));
     assert!(!third_party_crates("helper").contains("saphyr-parser"));
@@ -74,6 +71,33 @@ fn login_links_no_names_of_devices() {
     let program = fs::read_to_string(root().join("src/bin/helper.rs")).unwrap();
     let other_rooms = ["admin::", "keeper::", "naming::"];
     assert!(other_rooms.iter().all(|room| !program.contains(room)));
+}
+
+/// The wings of the command stand side by side on the facts, so that each is read and changed by itself.
+#[test]
+fn no_wing_of_the_command_links_another() {
+    let wings = words("check explain jobs setup users");
+    let shared = words("command facts helper keeper kernel module naming protocol schedulers");
+    for wing in &wings {
+        let mut linked = linked_rooms(wing);
+        assert!(linked.remove(wing) && linked.contains("facts"), "{wing}");
+        assert!(linked.is_subset(&shared), "{wing}: {linked:?}");
+    }
+    assert!(wings.is_subset(&linked_rooms("admin")));
+    assert!(!linked_rooms("command").contains("facts"));
+}
+
+/// Returns the crates of this project that a package links.
+fn linked_rooms(package: &str) -> BTreeSet<String> {
+    let linked = linked_crates(package);
+    let ours = linked.lines().filter(|line| line.contains("(/"));
+    ours.filter_map(|line| line.split(' ').next())
+        .map(str::to_owned)
+        .collect()
+}
+
+fn words(text: &str) -> BTreeSet<String> {
+    text.split(' ').map(str::to_owned).collect()
 }
 
 /// Only tests judge filters by it; the command asks the kernel.
@@ -88,7 +112,7 @@ fn no_artifact_has_the_interpreter_of_filters() {
 
 /// The lints deny it everywhere else.
 #[test]
-fn unsafe_code_is_allowed_in_four_files() {
+fn unsafe_code_is_allowed_in_six_files() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     assert!(manifest.contains("\nunsafe_code = \"deny\"\n"));
     let allows = |file: &PathBuf| code(file).contains("allow(unsafe_code)");
@@ -99,10 +123,12 @@ fn unsafe_code_is_allowed_in_four_files() {
     found.sort();
     let src = root().join("src");
     let files = [
-        "admin/sys/mod.rs",
         "bin/helper.rs",
+        "command/sys/mod.rs",
         "kernel/sys/mod.rs",
         "pam/lib.rs",
+        "setup/sys/mod.rs",
+        "users/sys/mod.rs",
     ];
     assert_eq!(found, files.map(|file| src.join(file)));
 }

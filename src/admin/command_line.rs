@@ -1,20 +1,21 @@
 //! The command line, declared once: the parser, `--help`, hints for mistyped names and the shells'
 //! completions come from it, and so do the synopsis and the options of job-adopt(1).
 
-use crate::check;
-use crate::error::Error;
-use crate::explain::{compare, config, devices, resolve};
-use crate::job::{enter, list, register, run, strays, unregister, use_job};
-use crate::node::{callerid, disable, enable, metrics, notify};
-use crate::options::parse_value;
+use check::metrics;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use command::error::Error;
+use command::options::parse_value;
+use explain::{compare, config, devices, list, resolve};
 use helper::printable;
+use jobs::{notify, register, run, strays, unregister};
 use protocol::VERSION;
+use setup::{callerid, disable, enable};
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use users::{enter, use_job};
 
 /// Jobs of this node, and the ssh logins that join them
 #[derive(Debug, Parser)]
@@ -221,6 +222,39 @@ mod tests {
     #[test]
     fn declaration_passes_checks_of_clap() {
         CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn mistaken_name_of_a_device_is_reported_with_its_option() {
+        for (line, begin) in [
+            (
+                &["a\u{1b}[1m"][..],
+                "'a?[1m' for '[NAME]...': no specifier, ",
+            ),
+            (&["@HPC"], "'@HPC' for '[NAME]...': no name of a preset: "),
+            (&["0,1"], "'0,1' for '[NAME]...': one GPU per option"),
+            (
+                &["gpu:0-3"],
+                "'gpu:0-3' for '[NAME]...': ranges are not taken",
+            ),
+            (&[""], "'' for '[NAME]...': no specifier, "),
+            (
+                &["--gpu", "nvidia0"],
+                "'nvidia0' for '--gpu <GPU>': not the name of a GPU: ",
+            ),
+            (&["--gpu", ""], "'' for '--gpu <GPU>': "),
+            (
+                &["--device", "@HPC"],
+                "'@HPC' for '--device <SPEC ACCESS>': no name of a preset: ",
+            ),
+        ] {
+            let words: Vec<OsString> = ["devices"].iter().chain(line).map(OsString::from).collect();
+            let error = parse(&words, "").unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("devices: invalid value {begin}")),
+                "{error}"
+            );
+        }
     }
 
     #[test]
@@ -479,7 +513,7 @@ mod tests {
             let (before, rest) = written.split_once(&format!(".SH {name}\n")).unwrap();
             let (_, after) = rest.split_once("\n.SH ").unwrap();
             written = format!(
-                "{before}.SH {name}\n.\\\" From the declarations in src/admin.\n{text}.SH {after}"
+                "{before}.SH {name}\n.\\\" From the declarations of the commands in src.\n{text}.SH {after}"
             );
         }
         if std::env::var_os("JOB_ADOPT_WRITE_PAGE").is_some() {

@@ -1,47 +1,23 @@
 //! `job-adopt`: the command for people, and for prolog and epilog scripts of schedulers. It runs with
 //! the rights of its caller; commands that change a job require root.
 
-mod accounts;
-mod caller_limits;
-mod check;
-mod child_process;
-mod closed_slices;
-mod command_line;
-mod disk;
-mod error;
-mod exempt_accounts;
-mod exit_status;
-mod explain;
-mod facts;
-mod job;
-mod journal;
-mod node;
-mod number_list;
-mod options;
-mod output;
-mod process;
-mod replace_file;
-mod shell;
-mod signals;
-mod squeue;
-mod sys;
-mod systemd;
-mod terminals;
-#[cfg(test)]
-#[path = "../testing.rs"]
-mod testing;
+#![forbid(unsafe_code)]
 
-use caller_limits::CallerLimits;
+mod command_line;
+
+use check::metrics;
+use command::caller_limits::CallerLimits;
+use command::error::Error;
+use command::exit_status::EXIT_FINE;
+use command::output::Output;
 pub use command_line::declaration;
 use command_line::{Command, Invocation};
-use error::Error;
-use exit_status::EXIT_FINE;
-use explain::{compare, config, devices, resolve};
-use job::{enter, list, register, run, strays, unregister, use_job};
-use node::{callerid, disable, enable, metrics, notify};
-use output::Output;
+use explain::{compare, config, devices, list, resolve};
+use jobs::{notify, register, run, strays, unregister};
+use setup::{callerid, disable, enable};
 use std::ffi::OsString;
 use std::process::ExitCode;
+use users::{enter, use_job};
 
 /// Runs the program, whose `--version` names this build.
 #[must_use]
@@ -86,7 +62,7 @@ fn execute(
             Command::List(options) => list::execute(&options, output),
             Command::Resolve(options) => resolve::execute(&options, output),
             Command::Devices(options) => devices::execute(&options, output),
-            Command::Check(options) => check::execute(&options, output),
+            Command::Check(options) => check::execute(&options, setup::is_tried, output),
             Command::Compare(options) => compare::execute(&options, output),
             Command::Config(options) => config::execute(&options, output),
             Command::Metrics(options) => metrics::execute(&options, output),

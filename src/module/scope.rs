@@ -1,7 +1,7 @@
 //! Decides who is judged: whether this module takes a login at all, and why not ("why is bob exempt?").
 //!
 //! The arguments of the PAM line decide about logins, and `resolve` and `enable --try` ask the same functions. For users'
-//! slices and `strays`, `src/admin/exempt_accounts.rs` takes the lists of all lines and of the file together.
+//! slices and `strays`, `src/facts/exempt_accounts.rs` takes the lists of all lines and of the file together.
 
 use crate::log::decision_line;
 use crate::report::Outcome;

@@ -1,0 +1,34 @@
+//! What is on this node, each fact with one reader. A reader neither judges nor prints, and imports no command.
+
+#![forbid(unsafe_code)]
+
+pub mod accounts;
+pub mod cgroup_members;
+pub mod closed_slices;
+pub mod configuration;
+pub mod device_numbers;
+pub mod exempt_accounts;
+pub mod file_identity;
+pub mod filters;
+pub mod jobless;
+pub mod jobs;
+pub mod journal;
+pub mod limits_in_force;
+pub mod login_processes;
+pub mod logins;
+pub mod own_programs;
+pub mod pam_rejection;
+pub mod restricted_nodes;
+pub mod rival_modules;
+pub mod root_processes;
+pub mod service_unit;
+pub mod squeue;
+pub mod sshd;
+pub mod strays;
+pub mod systemd;
+#[cfg(test)]
+#[path = "../testing.rs"]
+mod testing;
+pub mod trusted_file;
+pub mod usage;
+pub mod user_slices;
