@@ -4,7 +4,7 @@ mod files;
 mod stacks;
 
 use super::*;
-use crate::finding::Severity;
+use crate::finding::{Finding, Severity};
 use crate::testing::Scratch;
 use helper::Config;
 use protocol::VERSION_MISMATCH;
@@ -75,7 +75,7 @@ impl TestSite {
         let text = format!("{registry}{}", self.conf);
         let config = Config::parse(text.as_bytes()).unwrap_or_default();
         let conf = root.join("etc/security/job_adopt.conf");
-        SetupFacts::read(&Site::read(root, "sshd", conf, config)).findings()
+        SharedFacts::read(&Site::read(root, "sshd", conf, config)).judge_setup()
     }
 
     /// Returns the severity, the check and the last part of the object of each finding that is not
