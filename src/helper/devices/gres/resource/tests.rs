@@ -4,7 +4,7 @@ use nix::errno::Errno;
 
 use super::*;
 use crate::devices::DeviceSettings;
-use crate::node::NodeError;
+use crate::node::{NodeError, Tree};
 use crate::slurm_conf::ConfError;
 use crate::testing::Scratch;
 use kernel::trust::Distrust;
