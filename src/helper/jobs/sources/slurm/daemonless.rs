@@ -3,9 +3,10 @@
 //! Slurm starts no second daemon for the step, ends such a job as any other, and leaves the dead socket behind as it
 //! does after a job.
 
+use super::daemon_fault::fault_kind;
 use super::daemon_query::{QueryOutcome, QueryTerms, query_sockets};
 use super::job_owner::OwnerSearch;
-use super::{Socket, fault_kind};
+use super::sockets::Socket;
 use crate::jobs::sources::DaemonlessJob;
 use crate::jobs::sources::doubt::{Doubt, Fault, FaultKind};
 use schedulers::stepd::{Error, State};

@@ -8,8 +8,10 @@ use std::os::unix::net::UnixListener;
 use super::*;
 use crate::clock::manual::ManualClock;
 use crate::devices::DeviceSettings;
+use crate::node::Tree;
 use crate::testing::Scratch;
 use daemons::{DaemonBehavior, ENDING, RUNNING, STARTING};
+use protocol::JobId;
 
 /// Longest query of a test that says nothing else.
 const LONG: Duration = Duration::from_secs(4);
