@@ -77,8 +77,8 @@ impl Target<'_> {
     }
 }
 
-/// A rule by which a path may lead elsewhere in a job's namespace than on the node. None gives the job control over
-/// system files.
+/// A rule by which a path may lead elsewhere in a job's namespace than on the node, in the order in which they are
+/// tried. None gives the job control over system files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tolerance {
     /// Both paths lead to the same file, perhaps by other mounts.
@@ -96,19 +96,6 @@ enum Tolerance {
     /// The job has a file system of a user there, and the node keeps no state there.
     UserFileSystem,
 }
-
-/// Rules for every path, in the order in which they are tried.
-const RULES_EVERYWHERE: [Tolerance; 3] = [
-    Tolerance::SameFile,
-    Tolerance::KernelFileSystem,
-    Tolerance::WaitingAutomount,
-];
-/// Further rules for a path outside of [`SYSTEM_TREES`].
-const RULES_OUTSIDE_SYSTEM: [Tolerance; 3] = [
-    Tolerance::Automount,
-    Tolerance::LaterMount,
-    Tolerance::UserFileSystem,
-];
 
 /// A mount point of a namespace or of both, and its targets.
 struct ComparedPath<'a> {
@@ -131,41 +118,53 @@ impl<'a> ComparedPath<'a> {
         })
     }
 
-    /// Finds the first rule that tolerates the path; `None` for a difference. `later` are the paths of
-    /// [`Tolerance::LaterMount`] that come before this one.
+    /// Finds the first rule that tolerates the path; `None` for a difference. Below [`SYSTEM_TREES`] the first three
+    /// rules alone hold. `later` are the paths of [`Tolerance::LaterMount`] that come before this one.
     fn find_tolerance(&self, later: &[&str]) -> Option<Tolerance> {
-        let further = if is_below(self.at, &SYSTEM_TREES) {
-            [].as_slice()
-        } else {
-            RULES_OUTSIDE_SYSTEM.as_slice()
-        };
-        let mut rules = RULES_EVERYWHERE.iter().chain(further).copied();
-        rules.find(|rule| self.is_tolerated(*rule, later))
+        if self.on_node.is_same(&self.in_job) {
+            return Some(Tolerance::SameFile);
+        }
+        if self.is_kernel_file_system() {
+            return Some(Tolerance::KernelFileSystem);
+        }
+        let automount = self.find_automount();
+        if automount.is_some_and(|automount| automount.id == self.in_job.mount.id) {
+            return Some(Tolerance::WaitingAutomount);
+        }
+        if is_below(self.at, &SYSTEM_TREES) {
+            return None;
+        }
+        if automount.is_some() {
+            return Some(Tolerance::Automount);
+        }
+        if self.is_later_mount(later) {
+            return Some(Tolerance::LaterMount);
+        }
+        if self.is_user_file_system() {
+            return Some(Tolerance::UserFileSystem);
+        }
+        None
     }
 
-    /// Tells whether this rule tolerates the path, in a place where the rule holds.
-    fn is_tolerated(&self, rule: Tolerance, later: &[&str]) -> bool {
-        match rule {
-            Tolerance::SameFile => self.on_node.is_same(&self.in_job),
-            Tolerance::KernelFileSystem => {
-                is_below(self.at, &["/proc", "/sys"])
-                    && self.on_node.is_kernels()
-                    && self.in_job.is_kernels()
-            }
-            Tolerance::WaitingAutomount => self
-                .find_automount()
-                .is_some_and(|automount| automount.id == self.in_job.mount.id),
-            Tolerance::Automount => self.find_automount().is_some(),
-            Tolerance::LaterMount => {
-                !self.is_mounted_in_job()
-                    && (self.job_sees_directory_of_mount() || is_below(self.at, later))
-            }
-            Tolerance::UserFileSystem => {
-                self.is_mounted_in_job()
-                    && self.in_job.mount.is_of_user()
-                    && !is_below(self.at, &STATE_TREES)
-            }
-        }
+    /// Tells whether the path leads to a file system of the kernel in both namespaces, in its place.
+    fn is_kernel_file_system(&self) -> bool {
+        is_below(self.at, &["/proc", "/sys"])
+            && self.on_node.is_kernels()
+            && self.in_job.is_kernels()
+    }
+
+    /// Tells whether the node alone has a mount at the path. The job sees the directory that it covers, or one below a
+    /// `later` mount of the node.
+    fn is_later_mount(&self, later: &[&str]) -> bool {
+        !self.is_mounted_in_job()
+            && (self.job_sees_directory_of_mount() || is_below(self.at, later))
+    }
+
+    /// Tells whether the job has a file system of a user at the path, where the node keeps no state.
+    fn is_user_file_system(&self) -> bool {
+        self.is_mounted_in_job()
+            && self.in_job.mount.is_of_user()
+            && !is_below(self.at, &STATE_TREES)
     }
 
     /// Finds the job's automount point at the path or above it that the node has as well.
