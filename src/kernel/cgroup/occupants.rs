@@ -12,7 +12,7 @@ use crate::sys::nsfs::namespace_owner;
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, getpid};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -115,7 +115,7 @@ impl Occupants {
         list: impl Fn() -> Result<Vec<i32>>,
     ) -> Result<()> {
         self.require_owner(dir)?;
-        check_twice(dir, deadline, || {
+        check_twice(dir, deadline, |_| {
             let mut census = Census::new(self, dir, deadline);
             for pid in list()? {
                 census.add(pid)?;
@@ -137,7 +137,7 @@ impl Occupants {
     ///
     /// As [`Occupants::require_no_strangers`].
     pub fn require_job_of_user(&self, dir: &Dir, deadline: Instant) -> Result<Vec<i32>> {
-        self.require_up_to(dir, deadline, EVIDENCE_MAX)
+        self.require_outside_of_leaf(dir, deadline, SearchEnd::Evidence)
     }
 
     /// Reads the worst priority of those of these processes that are the user's. One that another process of the user
@@ -163,39 +163,36 @@ impl Occupants {
     ///
     /// As [`Occupants::require_no_strangers`].
     pub fn require_whole_job_of_user(&self, dir: &Dir, deadline: Instant) -> Result<()> {
-        self.require_up_to(dir, deadline, usize::MAX).map(drop)
+        self.require_outside_of_leaf(dir, deadline, SearchEnd::LastProcess)
+            .map(drop)
     }
 
-    /// Looks for strangers outside of our leaf until that many processes of the user are seen. Returns the first ones
-    /// of these.
+    /// Requires that no stranger has a process outside of our leaf, up to this end of the search. Returns the numbers of
+    /// the first processes of the user.
     ///
     /// # Errors
     ///
     /// As [`Occupants::require_no_strangers`].
-    fn require_up_to(&self, dir: &Dir, deadline: Instant, evidence_max: usize) -> Result<Vec<i32>> {
+    fn require_outside_of_leaf(
+        &self,
+        dir: &Dir,
+        deadline: Instant,
+        end: SearchEnd,
+    ) -> Result<Vec<i32>> {
         self.require_owner(dir)?;
-        // A count that is repeated looks at each process at once: one that forks and exits all the time is gone by the
-        // end of a count.
-        let is_first = Cell::new(true);
-        check_twice(dir, deadline, || {
-            let census = RefCell::new(Census {
-                evidence_max,
-                defers_root: is_first.replace(false) && evidence_max < usize::MAX,
-                ..Census::new(self, dir, deadline)
-            });
-            // `None` leaves a child out.
-            let open = |parent: &Dir, name: &OsStr| {
-                if census.borrow().has_evidence() {
-                    return Ok(None);
-                }
-                let child = parent.child(name)?;
-                let is_made_leaf = parent.path() == dir.path() && has_mark(&child, MADE_XATTR)?;
-                Ok((!is_made_leaf).then_some(child))
+        check_twice(dir, deadline, |count| {
+            // A count that is repeated looks at each process at once: one that forks and exits all the time is gone by
+            // the end of a count.
+            let root = match (count, end) {
+                (Count::First, SearchEnd::Evidence) => RootProcesses::Defer,
+                (Count::Repeated, _) | (_, SearchEnd::LastProcess) => RootProcesses::Identify,
             };
-            walk_selected(dir, deadline, open, |cgroup| {
-                census.borrow_mut().add_processes(cgroup)
-            })?;
-            let mut census = census.into_inner();
+            let mut census = Census {
+                end,
+                root,
+                ..Census::new(self, dir, deadline)
+            };
+            census.add_outside_of_leaf()?;
             census.add_deferred()?;
             Ok(census)
         })
@@ -301,6 +298,32 @@ enum Occupant {
     Gone,
 }
 
+/// Where a search for strangers ends, if it finds none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SearchEnd {
+    /// After [`EVIDENCE_MAX`] processes of the user.
+    Evidence,
+    /// After all processes.
+    LastProcess,
+}
+
+/// What a count does with a process that runs as root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RootProcesses {
+    /// Finds out at once whose it is.
+    Identify,
+    /// Looks at it last, and only without enough processes of the user.
+    Defer,
+}
+
+/// Which count of a cgroup's processes this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Count {
+    First,
+    /// A count before it met a stranger, or processes that ended too early.
+    Repeated,
+}
+
 /// Counts the processes in a job's cgroup by their owners. There is no stranger among them: the first one is an error.
 struct Census<'a> {
     occupants: &'a Occupants,
@@ -308,17 +331,15 @@ struct Census<'a> {
     deadline: Instant,
     /// Number of this process, which is no stranger: a login looks once more after it has entered the job.
     own: i32,
-    /// Processes of the user that are enough to end the search.
-    evidence_max: usize,
+    end: SearchEnd,
+    root: RootProcesses,
     /// All processes.
     total: usize,
     /// Processes of the job's user.
     of_user: usize,
     /// The numbers of the first ones of these.
     first_of_user: Vec<i32>,
-    /// Set if processes that run as root are looked at last, and only without enough of the user.
-    defers_root: bool,
-    /// Those that were deferred.
+    /// The processes that [`RootProcesses::Defer`] has left for later.
     deferred: Vec<i32>,
     /// Processes that ended before it was known whose they were.
     gone: usize,
@@ -332,11 +353,11 @@ impl<'a> Census<'a> {
             top,
             deadline,
             own: getpid().as_raw(),
-            evidence_max: EVIDENCE_MAX,
+            end: SearchEnd::Evidence,
+            root: RootProcesses::Identify,
             total: 0,
             of_user: 0,
             first_of_user: Vec::new(),
-            defers_root: false,
             deferred: Vec::new(),
             gone: 0,
         }
@@ -344,7 +365,10 @@ impl<'a> Census<'a> {
 
     /// Returns whether there are enough processes of the user to end the search.
     fn has_evidence(&self) -> bool {
-        self.of_user >= self.evidence_max
+        match self.end {
+            SearchEnd::Evidence => self.of_user >= EVIDENCE_MAX,
+            SearchEnd::LastProcess => false,
+        }
     }
 
     /// Requires that the deadline has not passed.
@@ -354,6 +378,40 @@ impl<'a> Census<'a> {
             return Err(self.top.failed(operation, "", ErrorKind::TimedOut));
         }
         Ok(())
+    }
+
+    /// Adds the processes of the job's cgroup and of those below it, but for those in our leaf, until there are enough of
+    /// the user.
+    ///
+    /// # Errors
+    ///
+    /// As [`Census::add_processes`], [`Census::open_child`] and [`walk_selected`].
+    fn add_outside_of_leaf(&mut self) -> Result<()> {
+        let (top, deadline) = (self.top, self.deadline);
+        // Both parts of the walk need the census, in turns.
+        let census = RefCell::new(self);
+        walk_selected(
+            top,
+            deadline,
+            |parent, name| census.borrow().open_child(parent, name),
+            |cgroup| census.borrow_mut().add_processes(cgroup),
+        )
+    }
+
+    /// Opens a cgroup to add its processes; `None` for our leaf, and for any once there are enough processes of the user.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::child`] and [`has_mark`].
+    fn open_child(&self, parent: &Dir, name: &OsStr) -> Result<Option<Dir>> {
+        if self.has_evidence() {
+            return Ok(None);
+        }
+        let child = parent.child(name)?;
+        if parent.path() == self.top.path() && has_mark(&child, MADE_XATTR)? {
+            return Ok(None);
+        }
+        Ok(Some(child))
     }
 
     /// Adds the processes right in a cgroup, until there are enough of the user. A cgroup that is gone or threaded adds
@@ -401,18 +459,18 @@ impl<'a> Census<'a> {
         if pid == self.own {
             return Ok(());
         }
-        let found = if self.defers_root {
-            self.occupants.identify_unless_root(pid)
-        } else {
-            self.occupants.identify(pid).map(Some)
+        let found = match self.root {
+            RootProcesses::Identify => self.occupants.identify(pid),
+            RootProcesses::Defer => match self.occupants.identify_unless_root(pid) {
+                Ok(Some(occupant)) => Ok(occupant),
+                Ok(None) => {
+                    self.deferred.push(pid);
+                    return Ok(());
+                }
+                Err(error) => Err(error),
+            },
         };
-        match found.transpose() {
-            Some(occupant) => self.add_occupant(pid, occupant),
-            None => {
-                self.deferred.push(pid);
-                Ok(())
-            }
-        }
+        self.add_occupant(pid, found)
     }
 
     /// Counts the processes that were deferred, until there are enough of the user.
@@ -458,21 +516,27 @@ impl<'a> Census<'a> {
 fn check_twice<'a>(
     dir: &Dir,
     deadline: Instant,
-    count: impl Fn() -> Result<Census<'a>>,
+    count: impl Fn(Count) -> Result<Census<'a>>,
 ) -> Result<Vec<i32>> {
-    check_living(dir, &count).or_else(|_| {
-        sleep(RECHECK_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
-        check_living(dir, &count)
-    })
+    if let Ok(pids) = check_living(dir, Count::First, &count) {
+        return Ok(pids);
+    }
+    sleep(RECHECK_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
+    check_living(dir, Count::Repeated, &count)
 }
 
 /// Requires that `count` succeeds, and counts again while processes end before it is known whose they are: another
 /// account's job may be a single program that goes on as its own child all the time. If only some of them end so fast,
-/// those of the user that stay are sufficient.
-fn check_living<'a>(dir: &Dir, count: impl Fn() -> Result<Census<'a>>) -> Result<Vec<i32>> {
+/// those of the user that stay are sufficient. `which` is its first count.
+fn check_living<'a>(
+    dir: &Dir,
+    mut which: Count,
+    count: impl Fn(Count) -> Result<Census<'a>>,
+) -> Result<Vec<i32>> {
     let mut of_user = Vec::new();
     for _ in 0..COUNTS_MAX {
-        let census = count()?;
+        let census = count(which)?;
+        which = Count::Repeated;
         if census.gone == 0 || census.has_evidence() {
             return Ok(census.first_of_user);
         }
