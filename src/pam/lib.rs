@@ -11,8 +11,8 @@ mod handle;
 
 use handle::{Handle, copy_arguments};
 use module::{
-    self, Account, AuthLines, Budget, Environment, Exemption, Line, LoginContext, Outcome, Ruling,
-    Scope, Settings, Severity, UNKNOWN_UID, write_log,
+    self, Account, AuthLines, Budget, Environment, Exemption, Failure, Line, LoginContext, Outcome,
+    Ruling, Scope, Settings, Severity, UNKNOWN_UID, write_log,
 };
 use pam_sys::{PamFlag, PamHandle, PamItemType, PamMessageStyle, PamReturnCode};
 use protocol::{Decision, Phase, Reason, Reply, Request, Verdict};
@@ -246,9 +246,34 @@ struct Call<'a> {
     login: Request,
 }
 
+/// By what a login is judged: the arguments of the line, and the time.
+struct Terms<'a> {
+    settings: &'a Settings,
+    exemption: Option<&'a Exemption>,
+    arguments: &'a [String],
+    budget: &'a Budget,
+    /// Number of the process that makes the call.
+    process: u32,
+}
+
+impl Terms<'_> {
+    /// Asks the helper, which runs as this account ([`module::ask_helper`]).
+    fn ask_helper(&self, helper: Option<Account>, request: &Request) -> Result<Reply, Failure> {
+        module::ask_helper(&self.settings.helper, helper, request, self.budget)
+    }
+}
+
+/// How a phase comes by the helper's replies.
+struct Question<'a> {
+    /// The helper's account, if there is one.
+    helper: Option<Account>,
+    ask_helper: &'a dyn Fn(&Request) -> Result<Reply, Failure>,
+    /// The replies that `account` was given, for `session`.
+    carried_replies: &'a [(Request, Reply)],
+}
+
 impl Call<'_> {
-    /// Judges the login by these settings, and reports the outcome. `account` keeps its replies for `session`, which
-    /// keeps the namespaces to join for the auth lines.
+    /// Judges the login by these settings, and reports the outcome.
     fn judge(
         mut self,
         settings: &Settings,
@@ -259,77 +284,109 @@ impl Call<'_> {
         if let Some(node) = &settings.node {
             self.login.node.clone_from(node);
         }
-        let budget = Budget::start(settings.timeout);
-        let find_slurm_user = || {
-            self.handle
-                .find_account(SLURM_USER)
-                .map(|account| account.uid)
+        let terms = Terms {
+            settings,
+            exemption,
+            arguments,
+            budget: &Budget::start(settings.timeout),
+            process: std::process::id(),
         };
-        let in_account = self.login.phase == Phase::Account;
-        let process = std::process::id();
         let mut memory = Memory::take(self.handle);
-        // The replies of `account` serve one call of `session`, and no later one.
-        let carried = memory.replies.take();
-        let carried =
-            carried.filter(|carried| !in_account && carried.is_valid_for(process, arguments));
-        let helper = match &carried {
-            Some(carried) => carried.helper,
-            None => self.handle.find_account(HELPER_USER),
+        let outcome = match self.login.phase {
+            Phase::Account => self.judge_account(&terms, &mut memory),
+            Phase::Session => self.judge_session(&terms, &mut memory),
         };
+        self.keep(memory);
+        self.report(&outcome, settings.log_level, flags)
+    }
+
+    /// Judges the login in `account`, and keeps the helper's admitting replies for `session`.
+    fn judge_account(&self, terms: &Terms<'_>, memory: &mut Memory) -> Outcome {
+        let helper = self.handle.find_account(HELPER_USER);
         let made_at = Instant::now();
-        // What `account` keeps for `session`.
         let replies: RefCell<Vec<(Request, Reply)>> = RefCell::default();
         let ask_helper = |request: &Request| {
-            let reply = module::ask_helper(&settings.helper, helper, request, &budget)?;
-            if in_account && matches!(reply.verdict, Verdict::Admit(_)) {
+            let reply = terms.ask_helper(helper, request)?;
+            if matches!(reply.verdict, Verdict::Admit(_)) {
                 replies.borrow_mut().push((request.clone(), reply.clone()));
             }
             Ok(reply)
         };
-        // sshd passes the PAM environment to the login's processes.
-        let has = |name: &str| self.handle.has_env(name);
-        let put = |text: &str| self.handle.put_env(text);
-        let context = LoginContext {
-            login: &self.login,
-            settings,
+        let question = Question {
+            helper,
             ask_helper: &ask_helper,
-            carried_replies: carried
-                .as_ref()
-                .map(|carried| &carried.replies[..])
-                .unwrap_or_default(),
-            environment: Environment {
-                has: &has,
-                put: &put,
-            },
-            find_slurm_user: &find_slurm_user,
-            helper_group: helper.map(|account| account.gid),
-            exemption: exemption.map(Exemption::argument),
-            ran_auth_lines: memory.auth_lines.ran_in(process)
-                && module::is_inside_sshd(&self.login),
-            budget: &budget,
+            carried_replies: &[],
         };
-        let mut outcome = module::judge_login(context);
-        if in_account {
-            let arguments = arguments.to_vec();
-            let replies = replies.into_inner();
-            memory.replies = Some(CarriedReplies {
-                process,
-                made_at,
-                arguments,
-                helper,
-                replies,
-            });
-        } else {
-            memory
-                .auth_lines
-                .set_join(process, outcome.namespaces.take());
-        }
+        let outcome = self.judge_by(terms, &question, &memory.auth_lines);
+        memory.replies = Some(CarriedReplies {
+            process: terms.process,
+            made_at,
+            arguments: terms.arguments.to_vec(),
+            helper,
+            replies: replies.into_inner(),
+        });
+        outcome
+    }
+
+    /// Judges the login in `session`, by the replies that `account` kept if they are valid, and keeps the namespaces to
+    /// join for the auth lines.
+    fn judge_session(&self, terms: &Terms<'_>, memory: &mut Memory) -> Outcome {
+        // The replies of `account` serve one call of `session`, and no later one.
+        let carried = memory
+            .replies
+            .take()
+            .filter(|carried| carried.is_valid_for(terms.process, terms.arguments));
+        let (helper, carried_replies) = match &carried {
+            Some(carried) => (carried.helper, carried.replies.as_slice()),
+            None => (self.handle.find_account(HELPER_USER), [].as_slice()),
+        };
+        let question = Question {
+            helper,
+            ask_helper: &|request| terms.ask_helper(helper, request),
+            carried_replies,
+        };
+        let mut outcome = self.judge_by(terms, &question, &memory.auth_lines);
+        memory
+            .auth_lines
+            .set_join(terms.process, outcome.namespaces.take());
+        outcome
+    }
+
+    /// Judges the login by these terms and the replies to this question.
+    fn judge_by(
+        &self,
+        terms: &Terms<'_>,
+        question: &Question<'_>,
+        auth_lines: &AuthLines,
+    ) -> Outcome {
+        module::judge_login(LoginContext {
+            login: &self.login,
+            settings: terms.settings,
+            ask_helper: question.ask_helper,
+            carried_replies: question.carried_replies,
+            // sshd passes the PAM environment to the login's processes.
+            environment: Environment {
+                has: &|name| self.handle.has_env(name),
+                put: &|text| self.handle.put_env(text),
+            },
+            find_slurm_user: &|| {
+                let account = self.handle.find_account(SLURM_USER)?;
+                Some(account.uid)
+            },
+            helper_group: question.helper.map(|account| account.gid),
+            exemption: terms.exemption.map(Exemption::argument),
+            ran_auth_lines: auth_lines.ran_in(terms.process) && module::is_inside_sshd(&self.login),
+            budget: terms.budget,
+        })
+    }
+
+    /// Keeps the memory for later calls. Ends the process if that fails with namespaces to join: the login would be
+    /// outside of its job's private files.
+    fn keep(&self, memory: Box<Memory>) {
         let has_join = memory.auth_lines.has_join();
         if !self.handle.store_value(memory) && has_join {
-            // The login would be outside of its job's private files.
             module::end_process();
         }
-        self.report(&outcome, settings.log_level, flags)
     }
 
     /// Writes the log, sends the user's text unless the application wants none (`PAM_SILENT`), and returns libpam's code
