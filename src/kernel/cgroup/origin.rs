@@ -89,8 +89,10 @@ impl Origin {
         let Some(path) = self.before.path(controllers).map(str::to_owned) else {
             return false;
         };
-        v1::open_root(mounts, controllers)
-            .is_some_and(|root| self.add(controllers, &path, &root).is_ok())
+        let Some(root) = v1::open_root(mounts, controllers) else {
+            return false;
+        };
+        self.add(controllers, &path, &root).is_ok()
     }
 
     /// Moves the process back in every hierarchy that it has left. One failure does not stop the others.
