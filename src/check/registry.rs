@@ -11,6 +11,7 @@ use facts::jobs::{Records, query_scheduler, query_schedulers};
 use facts::root_processes::runs_slurm;
 use facts::trusted_file::is_exposed;
 use helper::Config;
+use helper::jobs::Job;
 use helper::jobs::records::{LoginTarget, Record};
 use helper::jobs::sources::{AskedDaemons, Doubt, JobsOfUsers, Sought};
 use kernel::OperationError;
@@ -265,6 +266,16 @@ impl RegistryFacts {
         );
         match state {
             NumberState::Current | NumberState::Unresolved(_) => None,
+            NumberState::Unspecified => {
+                let text = format!(
+                    "makes logins of {user} to job {job} fail (JA09): it says nothing about devices"
+                );
+                let remedy = format!(
+                    "register job {job} again, with its devices or --policy auto; if it has ended: {}",
+                    self.unregister(job)
+                );
+                Some(Finding::error(Check::Records, path.display(), text, remedy))
+            }
             NumberState::Refused(cause) => {
                 let text = format!("makes logins of {user} to job {job} fail (JA09): {cause}");
                 Some(Finding::error(
@@ -433,7 +444,7 @@ fn find_unstamped(site: &Site, records: &[Record], names: &mut UserNames) -> Vec
 }
 
 /// Finds the records of running jobs whose numbers refuse logins or are not those of their names any more. It looks with a
-/// login's rights, as `register` does.
+/// login's rights, as `register` does. A job that its scheduler does not have here any more has no logins.
 fn find_number_faults(
     site: &Site,
     records: &[Record],
@@ -451,11 +462,13 @@ fn find_number_faults(
         }
         states
     };
+    let mut found = site.with_helper_rights_if_any(read)?;
+    found.retain(|(_, state)| *state != NumberState::Current);
+    if site.is_here() {
+        retain_running(site, &mut found);
+    }
     let mut faults = Vec::new();
-    for (record, state) in site.with_helper_rights_if_any(read)? {
-        if state == NumberState::Current {
-            continue;
-        }
+    for (record, state) in found {
         faults.push(NumberFault {
             path: site.config.registry.record_path(record.uid, &record.id),
             user: names.name(record.uid),
@@ -464,6 +477,24 @@ fn find_number_faults(
         });
     }
     Ok(faults)
+}
+
+/// Leaves the records of a scheduler's jobs out that certainly do not run here.
+fn retain_running(site: &Site, found: &mut Vec<(&Record, NumberState)>) {
+    let is_of_scheduler = |record: &Record| matches!(record.target, LoginTarget::Via(_));
+    if !found.iter().any(|(record, _)| is_of_scheduler(record)) {
+        return;
+    }
+    let scheduled = query_schedulers(&site.config, Sought::All, &mut AskedDaemons::default());
+    let may_run = |record: &Record| {
+        let is_job = |(uid, job): &(u32, Job)| *uid == record.uid && job.has_name(&record.id);
+        scheduled.jobs.iter().any(is_job)
+            || scheduled
+                .doubts
+                .iter()
+                .any(|doubt| doubt.owners.include(record.uid))
+    };
+    found.retain(|(record, _)| !is_of_scheduler(record) || may_run(record));
 }
 
 /// Tells why the module would not take the cgroup that a record names for its job's; `None` if it would, if the cgroup is

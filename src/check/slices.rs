@@ -37,16 +37,14 @@ fn write_remedy() -> Remedy {
 pub(super) enum SliceFacts {
     /// systemd does not run here.
     Missing,
-    /// The accounts whose slices must stay open cannot be looked up.
-    UnknownAccounts(Error),
     UnknownPolicy(PolicyError),
     Read(Slices),
 }
 
 #[derive(Debug)]
 pub(super) struct Slices {
-    /// The uids whose slices must stay open.
-    exempt: BTreeSet<u32>,
+    /// The uids whose slices must stay open; an error if it is not known who is exempt.
+    exempt: Result<BTreeSet<u32>, Error>,
     /// Those of `exempt`, and [`UNUSED_UID`], whose slices have a device policy that closes them; where all should be open,
     /// also those of `existing` with a filter.
     closed: BTreeSet<u32>,
@@ -108,11 +106,9 @@ impl SliceFacts {
         if fs::symlink_metadata(site.at("/run/systemd/system")).is_err() {
             return Self::Missing;
         }
-        let exempt: BTreeSet<u32> = match site.list_exempt_accounts() {
-            Ok(accounts) => accounts.into_keys().collect(),
-            Err(error) => return Self::UnknownAccounts(error),
-        };
-        Slices::read(site, exempt).map_or_else(Self::UnknownPolicy, Self::Read)
+        let exempt = site.list_exempt_accounts();
+        Slices::read(site, exempt.map(|accounts| accounts.into_keys().collect()))
+            .map_or_else(Self::UnknownPolicy, Self::Read)
     }
 
     /// Judges the slices of users, or reports why nothing is known about them.
@@ -123,10 +119,6 @@ impl SliceFacts {
                 let text = "systemd does not run here, so there are no slices of users to close";
                 return vec![Finding::note(Check::SlicesDropIn, ALL_SLICES, text, "")];
             }
-            Self::UnknownAccounts(error) => (
-                error,
-                "correct exempt_uids, exempt_groups or flux_user in job_adopt.conf".into(),
-            ),
             Self::UnknownPolicy(error) => (
                 error,
                 "systemd does not answer: systemctl show --property=DevicePolicy user-1000.slice shows why".into(),
@@ -152,9 +144,9 @@ pub(super) fn must_close_slices(site: &Site) -> bool {
 
 impl Slices {
     /// Reads the policies and the slices that exist. It fails as [`read_closed_slices`] does.
-    fn read(site: &Site, exempt: BTreeSet<u32>) -> Result<Self, PolicyError> {
+    fn read(site: &Site, exempt: Result<BTreeSet<u32>, Error>) -> Result<Self, PolicyError> {
         let must_be_closed = must_close_slices(site);
-        let mut uids = exempt.clone();
+        let mut uids: BTreeSet<u32> = exempt.iter().flatten().copied().collect();
         uids.insert(UNUSED_UID);
         let mut closed = read_closed_slices(uids)?;
         let existing = read_existing_slices();
@@ -180,11 +172,7 @@ impl Slices {
     /// Judges whether users' slices are closed, except the exempt ones, and what else can open devices
     /// outside of jobs. While logins stay in the slices (`outside` is `None`), these must be open instead.
     fn findings(&self) -> Vec<Finding> {
-        let mut findings: Vec<Finding> = self
-            .exempt
-            .intersection(&self.closed)
-            .map(|uid| closed_but_exempt(*uid, self.exempt_remedy()))
-            .collect();
+        let mut findings = self.judge_exempt();
         let are_closed = self.closed.contains(&UNUSED_UID);
         let Some(outside) = &self.outside else {
             if are_closed {
@@ -196,15 +184,36 @@ impl Slices {
         };
         findings.push(judge_drop_in(are_closed));
         findings.push(outside.bus.finding());
-        let of_existing =
-            self.judge_existing(|slice| slice.judge_closed(self.exempt.contains(&slice.uid)));
-        if of_existing.is_empty() && matches!(self.existing, Ok(Some(_))) {
+        let of_existing = match &self.exempt {
+            Ok(exempt) => {
+                self.judge_existing(|slice| slice.judge_closed(exempt.contains(&slice.uid)))
+            }
+            // Which of them may be open is not known.
+            Err(_) => Vec::new(),
+        };
+        if self.exempt.is_ok() && of_existing.is_empty() && matches!(self.existing, Ok(Some(_))) {
             let text = "every user's slice is closed, unless exempt";
             findings.push(Finding::fine(Check::SlicesClosed, "user.slice", text));
         }
         findings.extend(of_existing);
         findings.extend(outside.daemons.iter().map(Daemon::finding));
         findings
+    }
+
+    /// Warns of each exempt account whose slice is closed, or reports that it is not known who is exempt.
+    fn judge_exempt(&self) -> Vec<Finding> {
+        match &self.exempt {
+            Ok(exempt) => exempt
+                .intersection(&self.closed)
+                .map(|uid| closed_but_exempt(*uid, self.exempt_remedy()))
+                .collect(),
+            Err(error) => {
+                let remedy = "correct what it names: a stack in /etc/pam.d, or exempt_uids, exempt_groups or flux_user in \
+                              job_adopt.conf";
+                let finding = Finding::unknown(Check::SlicesExempt, ALL_SLICES, error, remedy);
+                vec![finding]
+            }
+        }
     }
 
     /// The remedy for an exempt slice that is closed. While logins stay in users' slices, the command would close those.
@@ -490,10 +499,9 @@ mod tests {
         existing: cgroup::Result<Option<Vec<ExistingSlice>>>,
         outside: Option<OutsideJobs>,
     ) -> Vec<String> {
-        let exempt = exempt.iter().copied().collect();
         let closed = closed.iter().copied().collect();
         let findings = SliceFacts::Read(Slices {
-            exempt,
+            exempt: Ok(exempt.iter().copied().collect()),
             closed,
             existing,
             outside,
@@ -535,6 +543,29 @@ mod tests {
             slices(&[0], &[], Ok(None), outside()),
             ["warning slices-drop-in user-.slice", bus]
         );
+    }
+
+    /// A stack of another service may exempt anybody.
+    #[test]
+    fn unknown_exemptions_hide_nothing_that_is_known() {
+        let findings = SliceFacts::Read(Slices {
+            exempt: Err(Error::failed("read", "the session lines of sshd", "gone")),
+            closed: BTreeSet::new(),
+            existing: existing(8, AttachMode::Nothing),
+            outside: outside(),
+        })
+        .findings();
+        let shown = |finding: &Finding| format!("{} {}", finding.severity, finding.check);
+        let shown: Vec<String> = findings.iter().map(shown).collect();
+        assert_eq!(
+            shown,
+            [
+                "unknown slices-exempt",
+                "warning slices-drop-in",
+                "fine bus-closed"
+            ]
+        );
+        assert!(findings[0].remedy.advice().contains("/etc/pam.d"));
     }
 
     #[test]

@@ -18,9 +18,14 @@ const HELPER_AGE_MAX_SECONDS: i64 = 120;
 /// Maximum users and processes in a finding.
 const NAMES_MAX: usize = 8;
 
-/// What was found out about the processes of the node; an error if they cannot be listed.
+/// What was found out about the processes of the node.
 #[derive(Debug)]
-pub(super) struct UserFacts(Result<ProcessFacts, Error>);
+pub(super) struct UserFacts {
+    /// Those outside of jobs; an error if they cannot be listed, or told from those of exempt accounts.
+    outside: Result<ProcessFacts, Error>,
+    /// Processes of the helper's account that are older than any login; at most [`NAMES_MAX`].
+    old_helpers: Vec<i32>,
+}
 
 #[derive(Debug)]
 struct ProcessFacts {
@@ -32,8 +37,6 @@ struct ProcessFacts {
     strays: OutsideProcesses,
     /// What the jobs are that logins cannot find, since only a stamp shows them.
     unrecorded: Vec<String>,
-    /// Processes of the helper's account that are older than any login; at most [`NAMES_MAX`].
-    old_helpers: Vec<i32>,
 }
 
 /// The processes of users outside of their jobs.
@@ -48,42 +51,41 @@ struct OutsideProcesses {
 impl UserFacts {
     /// Lists the users' processes outside of jobs, and old processes of the helper's account.
     pub(super) fn read(site: &Site) -> Self {
-        Self(Snapshot::read(&site.config, None).map(|snapshot| {
-            ProcessFacts {
-                unrecorded: snapshot.unrecorded_jobs().map(str::to_owned).collect(),
-                adoption: require_adoption(&site.config),
-                of_job_owners: OutsideProcesses::count(
-                    snapshot.of_job_owners().map(|process| process.uid),
-                ),
-                strays: OutsideProcesses::count(
-                    snapshot
-                        .into_certain_strays()
-                        .iter()
-                        .map(|process| process.uid),
-                ),
-                old_helpers: site
-                    .find_account(HELPER_USER)
-                    .map(|helper| find_old_helpers(&Proc::host(), helper.uid))
-                    .unwrap_or_default(),
-            }
-        }))
+        let outside = Snapshot::read(&site.config, None).map(|snapshot| ProcessFacts {
+            unrecorded: snapshot.unrecorded_jobs().map(str::to_owned).collect(),
+            adoption: require_adoption(&site.config),
+            of_job_owners: OutsideProcesses::count(
+                snapshot.of_job_owners().map(|process| process.uid),
+            ),
+            strays: OutsideProcesses::count(
+                snapshot
+                    .into_certain_strays()
+                    .iter()
+                    .map(|process| process.uid),
+            ),
+        });
+        let old_helpers = site
+            .find_account(HELPER_USER)
+            .map(|helper| find_old_helpers(&Proc::host(), helper.uid))
+            .unwrap_or_default();
+        Self {
+            outside,
+            old_helpers,
+        }
     }
 
     /// Judges the processes of users and of the helper's account.
     pub(super) fn findings(&self) -> Vec<Finding> {
-        match &self.0 {
-            Ok(facts) => {
-                let mut findings = facts.judge_outside();
-                findings.push(judge_old_helpers(&facts.old_helpers));
-                findings
+        let mut findings = match &self.outside {
+            Ok(facts) => facts.judge_outside(),
+            Err(error) => {
+                let remedy = "correct what it names: nobody knows before who is exempt";
+                let finding = Finding::unknown(Check::UsersOutsideJobs, "users", error, remedy);
+                vec![finding]
             }
-            Err(error) => vec![Finding::unknown(
-                Check::UsersOutsideJobs,
-                "users",
-                error,
-                "",
-            )],
-        }
+        };
+        findings.push(judge_old_helpers(&self.old_helpers));
+        findings
     }
 }
 
@@ -252,7 +254,6 @@ mod tests {
             of_job_owners,
             strays,
             unrecorded: Vec::new(),
-            old_helpers: Vec::new(),
         }
     }
 
@@ -296,9 +297,14 @@ mod tests {
 
     #[test]
     fn processes_that_cannot_be_listed_are_unknown() {
-        let findings = UserFacts(Err(Error::failed("list", "/proc", "gone"))).findings();
-        assert_eq!(findings.len(), 1);
+        let facts = UserFacts {
+            outside: Err(Error::failed("list", "/proc", "gone")),
+            old_helpers: vec![7],
+        };
+        let findings = facts.findings();
+        assert_eq!(findings.len(), 2);
         assert_eq!(findings[0].severity, Severity::Unknown);
         assert_eq!(findings[0].text, "list /proc: gone");
+        assert_eq!(findings[1].severity, Severity::Error, "{findings:?}");
     }
 }

@@ -12,6 +12,8 @@ use std::collections::BTreeSet;
 pub enum NumberState {
     /// Logins use them, and the names mean the same today; or the record asks for no list.
     Current,
+    /// Logins are refused: the record says nothing about devices, so it has no names either.
+    Unspecified,
     /// Logins are refused, for this cause: the numbers are missing, or of another boot or driver.
     Refused(String),
     /// Logins use them, and the names mean something else today.
@@ -32,8 +34,10 @@ pub struct Difference {
 impl NumberState {
     /// Compares the numbers of a record with what a resolver finds. The caller has a login's rights.
     pub fn read(record: &Record, config: &Config, resolver: &mut NameResolver) -> Self {
-        if record.devices() == RecordDevices::Uncontained {
-            return Self::Current;
+        match record.devices() {
+            RecordDevices::Uncontained => return Self::Current,
+            RecordDevices::Unspecified => return Self::Unspecified,
+            RecordDevices::Requested(_) => {}
         }
         if let Err(refusal) = contain_by_record(record, &resolver.specifiers.tree) {
             return Self::Refused(refusal.cause);

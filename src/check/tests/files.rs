@@ -311,6 +311,12 @@ fn record_without_numbers_of_today_has_command() {
     old_site.assert_mentions("job-adopt register --conf ");
     old_site.assert_mentions(" --again 7");
 
+    // It has no names that could be resolved again.
+    let silent = r#"{"version":1,"id":"7","uid":5,"via":"slurm"}"#;
+    let silent_site = TestSite::new().file(path, silent);
+    silent_site.assert_bad(&["Error records 7.json"]);
+    silent_site.assert_mentions("register job 7 again, with its devices or --policy auto");
+
     let resolved =
         r#","resolved":{"boot_id":"b1","rules":["c:1:3:rw"],"drivers":{"c:1":["mem"]},"gpus":[]}}"#;
     let strict = r#"{"version":1,"id":"7","uid":5,"via":"slurm","options":{"DevicePolicy":"strict","DeviceAllow":[["/dev/null","rw"]]}"#;

@@ -149,7 +149,7 @@ impl FilterReport {
             NumberState::read(&record, &config, &mut resolver)
         })?;
         match state {
-            NumberState::Current => {}
+            NumberState::Current | NumberState::Unspecified => {}
             NumberState::Refused(cause) => {
                 self.warnings
                     .push(format!("logins are refused (JA09): {cause}"));
