@@ -76,8 +76,7 @@ impl MountFacts {
         }
     }
 
-    /// Judges the mounts and directories. The report has the file system of choices elsewhere
-    /// ([`MountFacts::judge_use_mount`]).
+    /// Judges the mounts and directories, but for the mount of `job-adopt use` ([`MountFacts::judge_use_mount`]).
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = vec![
             judge_hierarchy(&self.hierarchy),

@@ -15,7 +15,7 @@ fn read_line(place: &FileLine) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Checks whether a line has the text `sought`, a blank and a word, and no other word there that begins like it.
+/// Checks whether a line has the text `sought`, which is a blank and a word, once, and the word ends there.
 fn has_word_once(line: &str, sought: &str) -> bool {
     let mut places = line.match_indices(sought);
     let (Some((at, _)), None) = (places.next(), places.next()) else {

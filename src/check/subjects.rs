@@ -1,4 +1,4 @@
-//! The subjects of `check`, a row for each: it reads what it judges.
+//! The subjects of `check`, a row for each: it reads what it judges. The names of the findings are in [`Check`].
 
 use super::config::ConfigFacts;
 use super::finding::{Check, Finding, Severity};

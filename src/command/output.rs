@@ -34,6 +34,7 @@ impl Output<'_> {
     pub fn fail(&mut self, error: &Error) {
         match error {
             Error::Usage { fault, hint } => self.warn_with_hint(fault, hint),
+            // The user acts on the advice, so the cause stands below it.
             Error::Advised { advice, cause } => self.warn_with_hint(advice, cause),
             Error::Several { fault, choices } => {
                 self.warn(fault);

@@ -55,106 +55,164 @@ pub fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> 
         .as_deref()
         .map(accounts::resolve_uid)
         .transpose()?;
-    let users = match user {
-        Some(uid) => vec![uid],
-        None => config.registry.list_users()?,
-    };
-    let tree = Tree::host();
-    let mut code = EXIT_FINE;
-    let mut records = Records::read_of(&users, &config.registry, &Trust::root());
-    let mut broken: Vec<UnusableFile> = Vec::new();
-    for (_, file) in std::mem::take(&mut records.broken) {
-        output.warn(&file);
-        // Only the records of running jobs are findings; the others have a warning alone.
-        if file.job.is_some() {
-            broken.push(file);
-        }
-    }
-    let NodeJobs {
-        mut running,
-        unfound,
-        doubts,
-    } = NodeJobs::read_beside(records, &config);
-    for doubt in doubts {
-        // A list of one user's jobs misses only what may be that user's.
-        if user.is_none_or(|selected| doubt.owners.include(selected)) {
-            output.warn(doubt.cause);
-            code = EXIT_FAILED;
-        }
-    }
-    running.retain(|job| user.is_none_or(|selected| selected == job.uid));
-    let mut jobs = Vec::new();
-    for job in &running {
-        jobs.push(ListedJob::from_running(job, &tree));
-    }
-    for record in &unfound {
-        jobs.push(ListedJob::from_unfound(record, &tree));
-    }
-    // The registered ones first, of which each user's are together.
-    jobs.sort_by_key(|job| {
-        if job.is_registered {
-            u64::from(job.uid)
-        } else {
-            u64::MAX
-        }
-    });
-    if jobs.iter().any(|job| job.is_unread) {
-        code = EXIT_FAILED;
-    }
-    let mut names = UserNames::default();
-    for job in &mut jobs {
-        job.user = names.name(job.uid);
-        job.why.extend(job.explain_unknown(&config));
-        for why in &job.why {
-            output.warn(why);
-        }
-    }
-    let reused = jobs.iter().any(|job| job.state == REUSED);
-    if code == EXIT_FINE && (reused || !broken.is_empty()) {
-        code = EXIT_FINDINGS;
-    }
+    let list = JobList::read(&config, user, output)?;
+    let status = list.status();
     if options.json {
-        let broken: Vec<String> = broken.iter().map(ToString::to_string).collect();
-        output.json(&serde_json::json!({ "schema": 1, "jobs": jobs, "broken": broken }))?;
-    } else if jobs.is_empty() {
+        let broken: Vec<String> = list.broken.iter().map(ToString::to_string).collect();
+        output.json(&serde_json::json!({ "schema": 1, "jobs": list.jobs, "broken": broken }))?;
+    } else if list.jobs.is_empty() {
         let whose = match &options.user {
             Some(name) => format!(" of {}", printable(name)),
             None => String::new(),
         };
-        let doubt = if code == EXIT_FINE {
+        let doubt = if status == EXIT_FINE {
             ""
         } else {
             "; part of the list may be missing"
         };
         writeln!(output.out, "no jobs{whose} on this node{doubt}")?;
     } else {
-        const HEAD: [&str; 8] = [
-            "ID",
-            "USER",
-            "SOURCE",
-            "STATE",
-            "LOGINS",
-            "PROCESSES",
-            "DEVICES",
-            "CGROUP",
-        ];
-        if options.verbose {
-            let head = with_limits(HEAD, LIMIT_HEADS);
-            let rows = jobs
-                .iter()
-                .map(|job| with_limits(job.row(), show_limits(job.limits.as_ref())));
-            output.table(head, rows)?;
-        } else if jobs.iter().all(|job| job.login_usage.is_empty()) {
-            output.table(HEAD, jobs.iter().map(ListedJob::row))?;
+        let columns = if options.verbose {
+            MoreColumns::Limits
+        } else if list.jobs.iter().any(|job| !job.login_usage.is_empty()) {
+            MoreColumns::Usage
         } else {
-            let head = with_usage(HEAD, USAGE_HEADS);
+            MoreColumns::None
+        };
+        write_table(&list.jobs, columns, output)?;
+    }
+    Ok(status)
+}
+
+/// The jobs of a user, or of all users.
+struct JobList {
+    /// The registered ones first, of which each user's are together.
+    jobs: Vec<ListedJob>,
+    /// The broken records of jobs.
+    broken: Vec<UnusableFile>,
+    /// There may be jobs that are not known.
+    is_doubtful: bool,
+}
+
+impl JobList {
+    /// Reads the jobs, and warns of what is broken or not known.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the registry cannot be listed.
+    fn read(config: &Config, user: Option<u32>, output: &mut Output<'_>) -> Result<Self, Error> {
+        let users = match user {
+            Some(uid) => vec![uid],
+            None => config.registry.list_users()?,
+        };
+        let mut records = Records::read_of(&users, &config.registry, &Trust::root());
+        let mut broken = Vec::new();
+        for (_, file) in std::mem::take(&mut records.broken) {
+            output.warn(&file);
+            // Only the records of running jobs are findings; the others have a warning alone.
+            if file.job.is_some() {
+                broken.push(file);
+            }
+        }
+        let mut found = NodeJobs::read_beside(records, config);
+        // A list of one user's jobs misses only what may be that user's.
+        found
+            .doubts
+            .retain(|doubt| user.is_none_or(|selected| doubt.owners.include(selected)));
+        found
+            .running
+            .retain(|job| user.is_none_or(|selected| selected == job.uid));
+        for doubt in &found.doubts {
+            output.warn(&doubt.cause);
+        }
+        let mut list = Self {
+            jobs: Vec::new(),
+            broken,
+            is_doubtful: !found.doubts.is_empty(),
+        };
+        let tree = Tree::host();
+        for job in &found.running {
+            list.jobs.push(ListedJob::from_running(job, &tree));
+        }
+        for record in &found.unfound {
+            list.jobs.push(ListedJob::from_unfound(record, &tree));
+        }
+        list.jobs.sort_by_key(|job| {
+            if job.is_registered {
+                u64::from(job.uid)
+            } else {
+                u64::MAX
+            }
+        });
+        list.add_names(config);
+        for why in list.jobs.iter().flat_map(|job| &job.why) {
+            output.warn(why);
+        }
+        Ok(list)
+    }
+
+    /// Adds the names of the users, and why the state of a job is unknown.
+    fn add_names(&mut self, config: &Config) {
+        let mut names = UserNames::default();
+        for job in &mut self.jobs {
+            job.user = names.name(job.uid);
+            job.why.extend(job.explain_unknown(config));
+        }
+    }
+
+    /// The exit status: [`EXIT_FAILED`] if a job is not known or could not be read, and [`EXIT_FINDINGS`] for a broken
+    /// record or a reused cgroup.
+    fn status(&self) -> u8 {
+        if self.is_doubtful || self.jobs.iter().any(|job| job.is_unread) {
+            EXIT_FAILED
+        } else if !self.broken.is_empty() || self.jobs.iter().any(|job| job.state == REUSED) {
+            EXIT_FINDINGS
+        } else {
+            EXIT_FINE
+        }
+    }
+}
+
+/// What a table has beside the columns of every job.
+#[derive(Clone, Copy)]
+enum MoreColumns {
+    None,
+    /// What the logins use.
+    Usage,
+    /// What the kernel holds the jobs to.
+    Limits,
+}
+
+fn write_table(
+    jobs: &[ListedJob],
+    columns: MoreColumns,
+    output: &mut Output<'_>,
+) -> Result<(), Error> {
+    const HEAD: [&str; 8] = [
+        "ID",
+        "USER",
+        "SOURCE",
+        "STATE",
+        "LOGINS",
+        "PROCESSES",
+        "DEVICES",
+        "CGROUP",
+    ];
+    match columns {
+        MoreColumns::None => output.table(HEAD, jobs.iter().map(ListedJob::row)),
+        MoreColumns::Usage => {
             let rows = jobs
                 .iter()
                 .map(|job| with_usage(job.row(), job.login_usage.columns()));
-            output.table(head, rows)?;
+            output.table(with_usage(HEAD, USAGE_HEADS), rows)
+        }
+        MoreColumns::Limits => {
+            let rows = jobs
+                .iter()
+                .map(|job| with_limits(job.row(), show_limits(job.limits.as_ref())));
+            output.table(with_limits(HEAD, LIMIT_HEADS), rows)
         }
     }
-    Ok(code)
 }
 
 /// State of a record whose cgroup now belongs to another account's job.
@@ -420,7 +478,7 @@ fn with_limits<T>([a, b, c, d, e, f, g, cgroup]: [T; 8], [h, i, j, k, l, m]: [T;
     [a, b, c, d, e, f, g, h, i, j, k, l, m, cgroup]
 }
 
-/// Counts connections: the sshd processes of root that no other of them started.
+/// Counts connections: the processes of sshd for one login that no other of them started.
 fn count_connections(table: &[Process]) -> usize {
     let is_sshd = |pid| {
         table

@@ -346,6 +346,7 @@ impl JournalEntry {
         };
         let pid = self.pid.as_str().and_then(|pid| pid.parse().ok());
         Some(LoginMessage {
+            // 0: the journal does not know it.
             pid: pid.unwrap_or_default(),
             at,
             content,

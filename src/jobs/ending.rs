@@ -159,8 +159,9 @@ impl<'a> EndingCgroup<'a> {
         }
     }
 
-    /// Notifies the logins of the job, and asks their processes to end; in a cgroup that `run` made, all
-    /// processes. Adds what was found to `known`, since the kill cannot tell any more where it comes from.
+    /// Notifies the logins of the job and, if there is a grace, asks their processes to end; in a cgroup that `run` made,
+    /// all processes ([`LeavingLogins::search`]). Returns what was found, whether it ends or not, and adds it to `known`,
+    /// since the kill cannot tell any more where it comes from.
     fn ask_logins_to_end(
         &self,
         record: &Record,

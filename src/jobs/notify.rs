@@ -125,11 +125,15 @@ fn give_due_notices(config: &Config, output: &mut Output<'_>) -> Result<Outlook,
     let mut notices = Vec::new();
     for job in &running {
         let key = job_key(job);
-        let (entry, notice) = round.update(job, state.jobs.get(&key).copied());
-        notices.extend(notice);
-        // Without a new entry an old one stays.
-        if let Some(entry) = entry {
-            state.jobs.insert(key, entry);
+        match round.update(job, state.jobs.get(&key).copied()) {
+            Update::Unknown => {}
+            Update::Silent(entry) => {
+                state.jobs.insert(key, entry);
+            }
+            Update::Due(entry, notice) => {
+                state.jobs.insert(key, entry);
+                notices.push(notice);
+            }
         }
     }
     let keys: BTreeSet<String> = running.iter().map(job_key).collect();
@@ -206,27 +210,19 @@ impl Round<'_, '_> {
         }
     }
 
-    /// Updates the entry of a job, which is `old` or new, and finds the notice that is due. The notice is `None` if
-    /// none is due or no login has a terminal, and the entry while nothing is known about the job's end. Slurm is
-    /// asked only if a notice may be due and logins have terminals.
-    fn update<'j>(
-        &mut self,
-        job: &'j NodeJob,
-        old: Option<JobNotices>,
-    ) -> (Option<JobNotices>, Option<Notice<'j>>) {
+    /// Updates the entry of a job, which is `old` or new, and finds the notice that is due. Slurm is asked only if a
+    /// notice may be due and logins have terminals.
+    fn update<'j>(&mut self, job: &'j NodeJob, old: Option<JobNotices>) -> Update<'j> {
         let now = self.now;
         let schedule = Schedule::new(&self.config.notice, &job.placement);
         // Another end in the record replaces the one that is stored.
         let stored = old.filter(|entry| entry.recorded == job.ends);
-        let Some(mut entry) = stored.or_else(|| JobNotices::from_record(job, old)) else {
-            return (None, None);
+        let Some(entry) = stored.or_else(|| JobNotices::from_record(job, old)) else {
+            return Update::Unknown;
         };
-        let is_slurm = matches!(job.placement, Placement::Extern { .. });
-        // The job runs past its known end: it has another one by now, or Slurm lets it exceed its limit.
-        let is_late = |ends: i64| is_slurm && ends.saturating_add(EXTENSION_SECONDS_MIN) < now;
-        // A new entry without an end needs Slurm's answer. A stored one without an end has it: there is no end.
         let may_be_due = match entry.ends {
-            Some(ends) => is_late(ends) || entry.find_due(&schedule, now).is_some(),
+            Some(ends) => is_late(job, ends, now) || entry.find_due(&schedule, now).is_some(),
+            // A new entry without an end needs Slurm's answer. A stored one without an end has it: there is no end.
             None => stored.is_none(),
         };
         let terminals = if may_be_due {
@@ -235,34 +231,60 @@ impl Round<'_, '_> {
             Vec::new()
         };
         if terminals.is_empty() {
-            // An entry without an end would count as Slurm's answer.
-            return (entry.ends.map(|_| entry), None);
+            return match entry.ends {
+                Some(_) => Update::Silent(entry),
+                // Stored, it would count as Slurm's answer.
+                None => Update::Unknown,
+            };
         }
-        if is_slurm {
-            match query_job_end(&job.id, self.config, self.deadline) {
-                Ok(ends) => entry = entry.with_end(ends),
-                Err(why) => {
-                    self.warn(job, format_args!("squeue: {why}"));
-                    if entry.ends.is_none() {
-                        return (None, None);
-                    }
-                }
+        let Some(mut known) = self.ask_for_end(job, entry) else {
+            return Update::Unknown;
+        };
+        let Some((ends, minutes)) = known.find_due(&schedule, now) else {
+            return Update::Silent(known);
+        };
+        known.minutes = Some(minutes);
+        let notice = Notice {
+            job,
+            terminals,
+            line: describe_end(&job.id, ends, now),
+        };
+        Update::Due(known, notice)
+    }
+
+    /// Takes the end of Slurm's job from Slurm; that of another job is in its record. Without an answer it warns, and the
+    /// end that is known stays; `None` if there is none.
+    fn ask_for_end(&mut self, job: &NodeJob, entry: JobNotices) -> Option<JobNotices> {
+        if !is_slurms(job) {
+            return Some(entry);
+        }
+        match query_job_end(&job.id, self.config, self.deadline) {
+            Ok(ends) => Some(entry.with_end(ends)),
+            Err(why) => {
+                self.warn(job, format_args!("squeue: {why}"));
+                entry.ends.map(|_| entry)
             }
         }
-        let Some((ends, minutes)) = entry.find_due(&schedule, now) else {
-            return (Some(entry), None);
-        };
-        entry.minutes = Some(minutes);
-        let line = describe_end(&job.id, ends, now);
-        (
-            Some(entry),
-            Some(Notice {
-                job,
-                terminals,
-                line,
-            }),
-        )
     }
+}
+
+/// What a round has found out about a job.
+enum Update<'j> {
+    /// Nothing about its end: an old entry stays as it is.
+    Unknown,
+    /// The new entry; no notice is due, or no login has a terminal.
+    Silent(JobNotices),
+    /// The new entry, and the notice that is due.
+    Due(JobNotices, Notice<'j>),
+}
+
+fn is_slurms(job: &NodeJob) -> bool {
+    matches!(job.placement, Placement::Extern { .. })
+}
+
+/// Tells whether a job of Slurm runs past its known end: it has another one by now, or Slurm lets it exceed its limit.
+fn is_late(job: &NodeJob, ends: i64, now: i64) -> bool {
+    is_slurms(job) && ends.saturating_add(EXTENSION_SECONDS_MIN) < now
 }
 
 /// The key of a job in the state. Ids of different sources may be the same.

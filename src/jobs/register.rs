@@ -449,7 +449,11 @@ mod tests {
             .chain(words)
             .map(OsString::from)
             .collect();
-        let line = Line::try_parse_from(words).map_err(|error| Error::usage("register", error))?;
+        let line = Line::try_parse_from(words).map_err(|error| {
+            let text = error.to_string();
+            let fault = text.lines().next().unwrap_or_default();
+            Error::usage("register", fault.trim_start_matches("error: "))
+        })?;
         build_registered(&line.options, &mut output)
     }
 

@@ -20,18 +20,23 @@ use naming::NameResolver;
 
 const WRITE: &str = "write a directory of devices";
 
-/// Writes the directory for the names on the command line, or for those in the record of a job, whose specifiers
-/// have no place in a directory and are left out.
+/// Writes a directory of devices for the names on the command line, or for those in the record of a job. Specifiers of a
+/// record have no place in such a directory, and are left out.
 pub(super) fn execute(options: &Options, dir: &Path) -> Result<u8, Error> {
     require_root(WRITE)?;
     let names = match &options.job {
         Some(id) => {
             let record = find_record(id, options)?;
-            if !matches!(record.devices(), RecordDevices::Requested(_)) {
-                let cause = "it has every device of the node";
-                return Err(Error::failed(WRITE, format!("job {id}"), cause));
+            let failed = |cause: &str| Error::failed(WRITE, format!("job {id}"), cause);
+            match record.devices() {
+                RecordDevices::Requested(_) => record.device_names(),
+                RecordDevices::Uncontained => {
+                    return Err(failed("it has every device of the node"));
+                }
+                RecordDevices::Unspecified => {
+                    return Err(failed("its record says nothing about devices"));
+                }
             }
-            record.device_names()
         }
         None => require_names(options)?,
     };

@@ -10,6 +10,9 @@
 //! other variables of the job's shell (`FLUX_URI`, `FLUX_KVS_NAMESPACE`) are for processes that Flux started.
 //!
 //! Under `env = gpus` and `env = full`, the GPUs that a login can open are named besides.
+//!
+//! Which names are permitted at all is in `protocol/environment/kind.rs`. What another module has set wins over all of
+//! these (`module/variables.rs`).
 
 use crate::config::JobEnvironment;
 use crate::jobs::Job;

@@ -30,6 +30,7 @@ impl Node {
         let tree = self.tree();
         let settings = Self::device_settings(node, config);
         let inventory = Inventory::read(files, settings.node_name.as_deref(), dialect)?;
+        // Where Slurm's own filter confines the login, a GPU that is left out opens nothing and refuses nobody.
         if let Some(fault) = inventory.gpu_fault.as_ref().filter(|_| !constrains) {
             return Err(DeviceError::at(files.path_of("gres.conf").display(), fault));
         }

@@ -151,12 +151,14 @@ pub fn is_missing_module(root: &Path, module: &str) -> bool {
     let is_common = COMMON_FOLDERS
         .iter()
         .any(|folder| may_exist(root, &root.join(folder).join(module)));
+    // Its libpam alone reads `@include`.
     let may_be_debians = || {
         Reading::possible(root)
             .iter()
             .any(|reading| reading.has_at_include)
     };
-    !(is_common && may_be_debians())
+    let is_found_by_debians = is_common && may_be_debians();
+    !is_found_by_debians
 }
 
 /// Returns whether the path leads to a file of the node below `root`. Whoever may not look cannot say that it is missing.

@@ -35,7 +35,7 @@ pub fn mount_namespace_number(fd: BorrowedFd<'_>) -> io::Result<u64> {
 ///
 /// # Errors
 ///
-/// `EPERM` for a user namespace that is neither this process's nor below it.
+/// `EPERM` if the namespace to be opened is neither that of this process nor below it.
 pub fn owning_user_namespace(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // SAFETY: NS_GET_USERNS has no argument.
     let owner = unsafe { libc::ioctl(fd.as_raw_fd(), 0xb701) };

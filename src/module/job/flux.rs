@@ -55,8 +55,8 @@ impl Imp {
     ///
     /// # Errors
     ///
-    /// [`Failure::CheckFailed`] if there is none with this user's shell; [`Failure::CgroupGone`] if
-    /// the unit is gone.
+    /// [`Failure::CheckFailed`]: with [`Reason::Ended`] without an IMP, and with [`Reason::Starting`] if it has not started
+    /// a shell yet; for another user's shell as [`Imp::require_shell`]. [`Failure::CgroupGone`] if the unit is gone.
     pub(super) fn find(unit: &Dir, flux: u32, user: u32) -> Result<Self, Failure> {
         let pid = flux::find_imp(&read_unit_processes(unit)?, flux).ok_or_else(unit_ended)?;
         let pidfd = pidfd_open(pid).map_err(|error| match error.raw_os_error() {

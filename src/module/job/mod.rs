@@ -83,9 +83,8 @@ impl Job {
     }
 
     /// Returns the text of the unit's file, which names the job's devices, if the plan relies on the filter that the IMP
-    /// (Flux's setuid program) attaches to the unit, and there is none. The module parses no files: from the text the
-    /// helper makes a second plan with a list, in place of this one. `None` for another kind of job, or if the filter
-    /// is there or not needed.
+    /// (Flux's setuid program) attaches to the unit, and that is missing; else `None`, also for another kind of job. The
+    /// module parses no files: from the text the helper makes a second plan with a list, in place of this one.
     ///
     /// # Errors
     ///

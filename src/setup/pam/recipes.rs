@@ -460,7 +460,7 @@ fn notes_name_each_line_that_goes() {
     let text = text_of(&scratch).replace(include, &lines);
     scratch.file("etc/pam.d/sshd", &text);
     let notes = read(&scratch).with_our_lines(Some(STAFF)).unwrap().notes;
-    let has = |parts: [&str; 2]| {
+    let require_note = |parts: [&str; 2]| {
         assert!(
             notes
                 .iter()
@@ -468,9 +468,9 @@ fn notes_name_each_line_that_goes() {
             "{notes:?}"
         );
     };
-    has(["pam_access.so at", "it never judged users with a job"]);
-    has(["pam_sss.so at", "all that it jumps over"]);
-    has(["pam_slurm_adopt.so", "action_adopt_failure"]);
+    require_note(["pam_access.so at", "it never judged users with a job"]);
+    require_note(["pam_sss.so at", "all that it jumps over"]);
+    require_note(["pam_slurm_adopt.so", "action_adopt_failure"]);
 }
 
 /// The first of these is what a cluster kit writes.

@@ -181,6 +181,7 @@ impl Drop for Helper {
     fn drop(&mut self) {
         if self.reap().is_none() {
             self.kill();
+            // Nobody needs its answer any more.
             self.wait(None, Instant::now() + HELPER_KILL_GRACE);
         }
     }
