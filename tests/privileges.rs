@@ -1,6 +1,6 @@
 //! The code of each privilege: third-party crates, unsafe code, and how much code can run as root.
 //!
-//! Cargo enforces the arrows between the rooms of `src`, and rooms without a folder `sys` have `forbid(unsafe_code)`.
+//! Cargo enforces the arrows between the rooms of `src`, and those without unsafe code have `forbid(unsafe_code)`.
 //! The numbers are printed for review, without a limit.
 #![allow(
     clippy::unwrap_used,

@@ -1,6 +1,6 @@
 //! `check`: finds causes that refuse logins, admit them outside of their jobs, or let them leave.
 //!
-//! Each file checks one subject, and has its row in `subjects`. A value of facts is read from the node, which changes
+//! Each subject has a file, and its row in `subjects`. A value of facts is read from the node, which changes
 //! nothing, except that `trial_cgroup` makes and removes a cgroup; a pure function judges it. So each judgement can be
 //! tested without a node. A finding names one cause and its remedy.
 

@@ -479,13 +479,16 @@ fn find_number_faults(
     Ok(faults)
 }
 
-/// Leaves the records of a scheduler's jobs out that certainly do not run here.
+/// Leaves the records out whose numbers no login reads, since their scheduler certainly has no such job here. A record that
+/// says nothing about devices stays: logins of its user fail for it whether or not the job runs.
 fn retain_running(site: &Site, found: &mut Vec<(&Record, NumberState)>) {
-    let is_of_scheduler = |record: &Record| matches!(record.target, LoginTarget::Via(_));
-    if !found.iter().any(|(record, _)| is_of_scheduler(record)) {
+    let needs_job = |record: &Record, state: &NumberState| {
+        matches!(record.target, LoginTarget::Via(_)) && *state != NumberState::Unspecified
+    };
+    if !found.iter().any(|(record, state)| needs_job(record, state)) {
         return;
     }
-    let scheduled = query_schedulers(&site.config, Sought::All, &mut AskedDaemons::default());
+    let scheduled = query_jobs(&site.config);
     let may_run = |record: &Record| {
         let is_job = |(uid, job): &(u32, Job)| *uid == record.uid && job.has_name(&record.id);
         scheduled.jobs.iter().any(is_job)
@@ -494,7 +497,7 @@ fn retain_running(site: &Site, found: &mut Vec<(&Record, NumberState)>) {
                 .iter()
                 .any(|doubt| doubt.owners.include(record.uid))
     };
-    found.retain(|(record, _)| !is_of_scheduler(record) || may_run(record));
+    found.retain(|(record, state)| !needs_job(record, state) || may_run(record));
 }
 
 /// Tells why the module would not take the cgroup that a record names for its job's; `None` if it would, if the cgroup is

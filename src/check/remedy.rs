@@ -44,11 +44,23 @@ impl Remedy {
 
     /// The remedy while a change of the node is tried: `enable` would refuse, and the next call of check say the same.
     pub(super) fn during_try(self) -> Self {
-        if !self.command.as_ref().is_some_and(OwnCommand::is_enable) {
+        if !self.has_enable() {
             return self;
         }
         format!("a try is under way, which job-adopt enable --keep or --undo ends; then: {self}")
             .into()
+    }
+
+    /// The remedy while `enable` would fail for another cause, until `what`.
+    pub(super) fn after(self, what: &str) -> Self {
+        if !self.has_enable() {
+            return self;
+        }
+        format!("once {what}: {self}").into()
+    }
+
+    fn has_enable(&self) -> bool {
+        self.command.as_ref().is_some_and(OwnCommand::is_enable)
     }
 
     /// The text of the command; empty if no command mends the finding.

@@ -1,4 +1,4 @@
-//! The node that is checked: its files, accounts and processes of root.
+//! The node that is checked: its files and accounts.
 
 use command::error::Error;
 use facts::accounts::{self, RightsError, with_helper_rights, with_helper_rights_if_any};

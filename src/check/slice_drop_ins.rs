@@ -44,18 +44,22 @@ pub(super) struct SliceDropInFacts(Vec<(Scope, Setting)>);
 impl SliceDropInFacts {
     /// Reads the drop-ins of users' slices that have to be closed; none where logins stay in the slices.
     pub(super) fn read(site: &Site) -> Self {
-        let Ok(exempt) = site.list_exempt_accounts() else {
-            return Self::default();
-        };
         if !must_close_slices(site) {
             return Self::default();
         }
         let resolver = Resolver::new(site.tree(), site.config.devices.clone());
         let allowed = closed_slice_rules(&site.config, &resolver);
+        // Without them, what a file opens to one user may be meant.
+        let exempt = site.list_exempt_accounts().ok();
+        let is_judged = |scope: &Scope| match scope {
+            Scope::EveryUser => true,
+            Scope::User(uid) => exempt
+                .as_ref()
+                .is_some_and(|accounts| !accounts.contains_key(uid)),
+        };
         let mut lines = read_drop_ins(site);
         lines.retain(|(scope, setting)| {
-            let is_exempt = matches!(scope, Scope::User(uid) if exempt.contains_key(uid));
-            !is_exempt && opens_more(&resolver, &allowed, setting.value())
+            is_judged(scope) && opens_more(&resolver, &allowed, setting.value())
         });
         Self(lines)
     }

@@ -182,14 +182,20 @@ impl Slices {
             }
             return findings;
         };
-        findings.push(judge_drop_in(are_closed));
-        findings.push(outside.bus.finding());
+        let mut of_files = [judge_drop_in(are_closed), outside.bus.finding()];
+        if self.exempt.is_err() {
+            for finding in &mut of_files {
+                finding.remedy =
+                    std::mem::take(&mut finding.remedy).after("the exempt accounts are known");
+            }
+        }
+        findings.extend(of_files);
         let of_existing = match &self.exempt {
             Ok(exempt) => {
                 self.judge_existing(|slice| slice.judge_closed(exempt.contains(&slice.uid)))
             }
-            // Which of them may be open is not known.
-            Err(_) => Vec::new(),
+            // Which of them may be open is not known, but whether they can be listed is.
+            Err(_) => self.judge_existing(|_| None),
         };
         if self.exempt.is_ok() && of_existing.is_empty() && matches!(self.existing, Ok(Some(_))) {
             let text = "every user's slice is closed, unless exempt";
@@ -239,10 +245,13 @@ impl Slices {
 }
 
 /// Counts what is not closed: each slice of a user that exists, and one more for the drop-in that closes
-/// those to come. `None` if one of these could not be checked.
+/// those to come. `None` if one of these could not be checked, or if it is not known who is exempt.
 pub(super) fn count_open(findings: &[Finding]) -> Option<usize> {
     let mut count = 0;
     for finding in findings {
+        if finding.check == Check::SlicesExempt && finding.severity == Severity::Unknown {
+            return None;
+        }
         if ![Check::SlicesDropIn, Check::SlicesClosed].contains(&finding.check) {
             continue;
         }
@@ -491,6 +500,8 @@ mod tests {
         let without_systemctl =
             Finding::unknown(Check::SlicesDropIn, "user-.slice", "no systemctl", "");
         assert_eq!(count_open(&[without_systemctl]), None);
+        let without_accounts = Finding::unknown(Check::SlicesExempt, "user-.slice", "gone", "");
+        assert_eq!(count_open(&[without_accounts]), None);
     }
 
     fn slices(
@@ -566,6 +577,8 @@ mod tests {
             ]
         );
         assert!(findings[0].remedy.advice().contains("/etc/pam.d"));
+        // `enable` asks for the same accounts.
+        assert_eq!(findings[1].remedy.command(), "");
     }
 
     #[test]

@@ -74,8 +74,7 @@ fn remove(root: &Dir, name: &str) {
     let deadline = Instant::now() + REMOVAL_TIMEOUT;
     subtree::kill(&dir, KillMode::Cgroup, deadline);
     // A killed process is in the cgroup until the kernel has ended it.
-    while root.remove_child(name).is_err() && root.child(name).is_ok() && Instant::now() < deadline
-    {
+    while root.remove_child(name).is_err() && Instant::now() < deadline {
         sleep(REMOVAL_INTERVAL);
     }
 }

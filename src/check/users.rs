@@ -79,7 +79,7 @@ impl UserFacts {
         let mut findings = match &self.outside {
             Ok(facts) => facts.judge_outside(),
             Err(error) => {
-                let remedy = "correct what it names: nobody knows before who is exempt";
+                let remedy = "mend what it names: until then nobody can tell who is outside of jobs, and strays ends nothing";
                 let finding = Finding::unknown(Check::UsersOutsideJobs, "users", error, remedy);
                 vec![finding]
             }

@@ -1,4 +1,5 @@
-//! What is on this node, each fact with one reader. A reader neither judges nor prints, and imports no command.
+//! What is on this node, each fact with one reader. A reader prints nothing and imports no command; the judgement is
+//! theirs. Where several commands judge a fact alike, and in the same words, these stand beside its reader.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! How jobs begin and end: the commands that prolog, epilog and timer run, as root.
+//! How jobs begin and end: the commands that prolog, epilog and timer run, as root. `strays` shows to anybody.
 
 #![forbid(unsafe_code)]
 

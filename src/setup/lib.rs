@@ -1,4 +1,4 @@
-//! The set-up of a node and the way back, which root runs once.
+//! The set-up of a node and the way back, which root runs once, and the service that answers for caller identity.
 
 pub mod callerid;
 mod change;

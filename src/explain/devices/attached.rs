@@ -149,7 +149,12 @@ impl FilterReport {
             NumberState::read(&record, &config, &mut resolver)
         })?;
         match state {
-            NumberState::Current | NumberState::Unspecified => {}
+            NumberState::Current => {}
+            NumberState::Unspecified => {
+                self.warnings.push(format!(
+                    "logins are refused (JA09): record of job {id} says nothing about devices"
+                ));
+            }
             NumberState::Refused(cause) => {
                 self.warnings
                     .push(format!("logins are refused (JA09): {cause}"));

@@ -137,7 +137,7 @@ impl Occupants {
     ///
     /// As [`Occupants::require_no_strangers`].
     pub fn require_job_of_user(&self, dir: &Dir, deadline: Instant) -> Result<Vec<i32>> {
-        self.require_outside_of_leaf(dir, deadline, SearchEnd::Evidence)
+        self.require_no_strangers_beside_leaf(dir, deadline, SearchEnd::Evidence)
     }
 
     /// Reads the worst priority of those of these processes that are the user's. One that another process of the user
@@ -163,7 +163,7 @@ impl Occupants {
     ///
     /// As [`Occupants::require_no_strangers`].
     pub fn require_whole_job_of_user(&self, dir: &Dir, deadline: Instant) -> Result<()> {
-        self.require_outside_of_leaf(dir, deadline, SearchEnd::LastProcess)
+        self.require_no_strangers_beside_leaf(dir, deadline, SearchEnd::LastProcess)
             .map(drop)
     }
 
@@ -173,7 +173,7 @@ impl Occupants {
     /// # Errors
     ///
     /// As [`Occupants::require_no_strangers`].
-    fn require_outside_of_leaf(
+    fn require_no_strangers_beside_leaf(
         &self,
         dir: &Dir,
         deadline: Instant,
