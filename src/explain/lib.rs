@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod child_leaf;
 pub mod compare;
 pub mod config;
 pub mod devices;

@@ -1,5 +1,6 @@
 //! `resolve`: predicts the result of a login, and shows the evidence, without changing anything.
 
+use super::child_leaf::open_child_leaf;
 use super::share::describe_share;
 use clap::Args;
 use command::error::Error;
@@ -515,16 +516,6 @@ fn find_limit_obstacle(limit: LimitKey, job: &Job) -> &'static str {
 /// Whether the leaf exists and has not this project's mark, so that another program has made it.
 fn has_foreign_leaf(cgroups: &LeafJob) -> bool {
     open_child_leaf(cgroups).is_some_and(|leaf| !has_mark(&leaf, MADE_XATTR).unwrap_or(true))
-}
-
-/// Opens the cgroup of the logins; `None` if it does not exist, or if logins go into the job's own cgroup.
-pub(super) fn open_child_leaf(cgroups: &LeafJob) -> Option<Dir> {
-    cgroups
-        .place
-        .dir()
-        .ok()?
-        .child(cgroups.child.as_ref()?.as_str())
-        .ok()
 }
 
 /// What a dry run has seen.

@@ -1,7 +1,7 @@
 //! Describes what a login has in its job, beside what the job's own processes have: cores, memory, tasks, devices and
 //! the order in which the kernel serves and kills.
 
-use super::resolve::open_child_leaf;
+use super::child_leaf::open_child_leaf;
 use facts::cgroup_members::list_members;
 use facts::limits_in_force::{LIMITS, LimitFile, show_limit};
 use facts::logins::list_logins;

@@ -3,8 +3,8 @@
 //! A login reads the numbers that `register` has written. They are resolved again after a change of what they came from,
 //! such as a CDI file or `always_allowed`, and after an upgrade, from whose older build a record has none.
 
+use super::checked_target::check_and_lock;
 use super::job_devices::{JobDevices, needs_node_name, require_node_name};
-use super::register::check_and_lock;
 use command::error::Error;
 use command::exit_status::{EXIT_FAILED, EXIT_FINE};
 use command::options::OPERATION_TIMEOUT;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod again;
+mod checked_target;
 mod ending;
 mod job_devices;
 mod limits;

@@ -1,12 +1,12 @@
 //! `register`: adds a job to the registry, for a prolog.
 
 use super::again;
+use super::checked_target::{CheckedTarget, check_and_lock};
 use super::job_devices::{JobDevices, require_node_name};
 use super::limits::{JobLimits, LimitOptions};
 use super::other_jobs::{require_no_other_job, require_unique_id};
 use super::pin::{pin_for_owner, unpin_ended_jobs};
 use super::record_options::{JobOptions, non_empty, require_valid};
-use super::stamped_cgroup::CheckedCgroup;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use command::device_options::parse_job_id;
@@ -21,16 +21,12 @@ use helper::jobs::records::{
     LoginTarget, Options as Policies, PrologEnvironment, Record, Registry, Via,
 };
 use helper::printable;
-use kernel::lock::Lock;
 use kernel::sys::clock;
 use kernel::trust::Trust;
 use protocol::{CgroupPath, JobId, NodeName, Scheduler, SourceName};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::Instant;
-
-/// Maximum checks of a cgroup whose directory or stamp changes meanwhile.
-const CHECK_TRIES: u32 = 5;
 
 /// Maximum bytes of the IMP's input, whose signed job specification has the user's whole environment.
 const IMP_INPUT_BYTES_MAX: u64 = 4 << 20;
@@ -246,50 +242,6 @@ pub(super) fn register(
     // registered now.
     let unpinned = unpin_ended_jobs(&config.registry, &trust);
     result.and(unpinned)
-}
-
-/// The checked cgroup of a record, if it names one.
-pub(super) type CheckedTarget = Result<Option<CheckedCgroup>, Error>;
-
-/// Checks the record's cgroup and then takes the registry's lock, so that no other call waits for the check.
-/// It checks again if the cgroup has changed until the lock was taken. A fault of the cgroup is a part of the result,
-/// since the caller reports other faults of the record first.
-///
-/// # Errors
-///
-/// [`Error::Failed`] if the lock cannot be taken, or if the cgroup changes each time.
-pub(super) fn check_and_lock(record: &Record) -> Result<(CheckedTarget, Lock), Error> {
-    for _ in 0..CHECK_TRIES {
-        let checked = check_target(record);
-        let lock = Lock::take(Lock::REGISTRY_OFFSET, Instant::now() + OPERATION_TIMEOUT)?;
-        let is_current = match (&record.target, &checked) {
-            (LoginTarget::Cgroup(path), Ok(Some(cgroup))) => cgroup.is_current(path),
-            // Without a cgroup, or with a fault of it, there is nothing to check again.
-            _ => Ok(true),
-        };
-        match is_current {
-            Ok(true) => return Ok((checked, lock)),
-            Ok(false) => {}
-            Err(error) => return Ok((Err(error), lock)),
-        }
-    }
-    let cause = "its cgroup, or the stamp there, changes again and again; try again later";
-    Err(Error::failed("register job", &record.id, cause))
-}
-
-/// Checks the cgroup that the record names. `Ok(None)` for a record without one: a scheduler places that
-/// job's logins. It fails with [`Error`] if an account of the record is unknown, or if the cgroup cannot be
-/// opened.
-fn check_target(record: &Record) -> CheckedTarget {
-    let LoginTarget::Cgroup(path) = &record.target else {
-        return Ok(None);
-    };
-    let mut accounts = Vec::new();
-    for name in record.accounts.iter().flatten() {
-        accounts.push(accounts::resolve_uid(name)?);
-    }
-    let deadline = Instant::now() + OPERATION_TIMEOUT;
-    CheckedCgroup::check(path, record, accounts, deadline).map(Some)
 }
 
 /// Registers a job under the registry's lock, which the caller holds: it completes the check of the record,

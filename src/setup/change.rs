@@ -5,6 +5,7 @@
 //! The change is made once the journal is gone. Whatever interrupts it before, the timer, the boot or the
 //! next call takes it back.
 
+mod journal;
 mod pending;
 mod undo_unit;
 
@@ -15,9 +16,11 @@ use command::disk;
 use command::error::Error;
 use command::output::Output;
 use facts::systemd;
+pub(super) use journal::Journal;
+use journal::{JournalFile, State, copy_path};
 use nix::fcntl::{Flock, FlockArg};
-pub(super) use pending::{Journal, Pending};
-use pending::{JournalFile, State, Undone, copy_path};
+pub(super) use pending::Pending;
+use pending::Undone;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::ErrorKind;

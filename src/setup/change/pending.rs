@@ -1,9 +1,8 @@
-//! The journal of a change that is not over: what `--keep` ends, and `--undo`, the timer or the boot takes back.
+//! A change that is not over: what `--keep` ends, and `--undo`, the timer or the boot takes back.
 
-use super::{
-    Command, Steps, is_slice_folder, remove_empty_drop_in_folder, rename_copy, systemd, undo_unit,
-};
-use crate::file_change::{Content, FileChange, at, require_inside};
+use super::journal::{JOURNAL, Journal, JournalFile, State, copy_path, hash};
+use super::{Command, remove_empty_drop_in_folder, rename_copy, systemd, undo_unit};
+use crate::file_change::{Content, at, require_inside};
 use crate::pam::{Restored, Stack};
 use crate::part::Part;
 use crate::slice_opening::{open_slices, report_opened};
@@ -11,85 +10,10 @@ use command::disk;
 use command::error::Error;
 use command::output::Output;
 use command::replace_file::{new_path, replace_file};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs;
-use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-
-/// The journal, beside the unit that needs it.
-pub(super) const JOURNAL: &str = "/etc/systemd/system/job-adopt-undo.json";
-
-/// How far a change has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum State {
-    /// Not all of it may be made yet.
-    Changing,
-    /// All of it is made, and goes back unless it is kept.
-    Trying,
-}
-
-/// A change as a later call has to know it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Journal {
-    pub(super) version: u32,
-    /// What the unit finds in the journal of its own change, and in no other: a power cut may leave the unit of an
-    /// earlier one. Empty in a journal of an earlier version, whose unit does not ask.
-    #[serde(default)]
-    pub(super) id: String,
-    pub(super) command: Command,
-    pub(super) state: State,
-    /// The PAM service.
-    pub(super) service: String,
-    pub(super) files: Vec<JournalFile>,
-    pub(super) steps: Steps,
-    /// The modules that must be there before the old stack comes back.
-    pub(super) modules: Vec<PathBuf>,
-}
-
-impl Journal {
-    pub(super) const VERSION: u32 = 1;
-
-    /// Makes the id of a new change.
-    pub(super) fn new_id() -> String {
-        format!("{:016x}", RandomState::new().hash_one(JOURNAL))
-    }
-}
-
-/// A file of a change.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct JournalFile {
-    part: Part,
-    /// The path on the node.
-    pub(super) path: PathBuf,
-    /// Whether there was a file, so that there is a copy.
-    pub(super) has_copy: bool,
-    /// A hash of the new content; `None` if the file is removed.
-    new_hash: Option<u64>,
-}
-
-impl JournalFile {
-    /// Describes a planned change of a file for the journal.
-    pub(super) fn new(part: Part, change: &FileChange) -> Self {
-        Self {
-            part,
-            path: change.path.clone(),
-            has_copy: change.old.is_some(),
-            new_hash: change.new.as_ref().map(hash),
-        }
-    }
-
-    /// The folder that goes with the file if it is empty then.
-    pub(super) fn own_folder(&self) -> Option<&Path> {
-        self.path
-            .parent()
-            .filter(|folder| !self.has_copy && is_slice_folder(folder))
-    }
-}
 
 /// A file of a change that is not as it was before.
 struct ChangedFile {
@@ -100,23 +24,6 @@ struct ChangedFile {
     is_edited: bool,
     /// Whether it is the PAM stack with what `enable` wrote.
     is_enabled_stack: bool,
-}
-
-/// Hashes a content, to see edits. Another build may hash otherwise; it then takes the file for an edited one.
-fn hash(content: &Content) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    match content {
-        Content::Text(text) => text.hash(&mut hasher),
-        Content::Link(target) => target.hash(&mut hasher),
-    }
-    hasher.finish()
-}
-
-/// The name of a file's copy during a change: in the same folder, so that a rename restores it, and none that
-/// systemd, the bus or libpam reads.
-pub(super) fn copy_path(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.before-job-adopt"))
 }
 
 /// What taking a change back has left.

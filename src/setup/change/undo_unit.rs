@@ -2,7 +2,7 @@
 //! A transient timer starts it, and so does the next boot, before any login.
 
 use super::MountStep;
-use super::pending::{JOURNAL, Journal, copy_path};
+use super::journal::{JOURNAL, Journal, copy_path};
 use crate::use_mount::MOUNT_UNIT;
 use command::disk;
 use command::error::Error;
@@ -205,7 +205,7 @@ fn unit_text(journal: &Journal) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::pending::State;
+    use crate::change::journal::State;
     use crate::change::{Command, Steps};
 
     /// systemd 257 may close a slice that exists only when it loads another unit.
