@@ -4,7 +4,7 @@ use super::finding::{Check, Finding, Severity};
 use super::remedy::shell_path;
 use super::site::Site;
 use super::trusted_file::trust_remedy;
-use facts::accounts::RightsError;
+use command::accounts::RightsError;
 use facts::configuration::ConfigFault;
 use facts::configuration::describe_fault;
 use facts::configuration::require_configuration;

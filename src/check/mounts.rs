@@ -4,7 +4,7 @@ use super::finding::{Check, Finding};
 use super::own_command::{OwnCommand, OwnFile, Subcommand};
 use super::remedy::{Remedy, page_path, run, shell_path, shell_word};
 use super::site::Site;
-use facts::accounts::HELPER_USER;
+use command::accounts::HELPER_USER;
 use facts::trusted_file::is_exposed;
 use kernel::cgroup::{self, Mount};
 use kernel::choice::DIR as CHOICE_DIR;

@@ -8,7 +8,7 @@ use super::own_command::{ACCOUNT_PROGRAM, OwnCommand, OwnFile, ProgramKind};
 use super::remedy::{Remedy, run, shell_path};
 use super::site::{Account, Site};
 use super::trusted_file::trust_remedy;
-use facts::accounts::HELPER_USER;
+use command::accounts::HELPER_USER;
 use facts::own_programs::read_version;
 use facts::own_programs::{describe_helper_fault, require_executable};
 use facts::root_processes::NOBODY_UID;

@@ -7,10 +7,10 @@
 use super::finding::{Check, Finding, Severity};
 use super::remedy::shell_word;
 use super::site::Site;
+use command::accounts::HELPER_USER;
 use command::error::Error;
-use command::process::is_sshd_process;
-use facts::accounts::HELPER_USER;
 use facts::journal::{LogEntry, LoginContent, LoginMessage, read_recent};
+use facts::process::is_sshd_process;
 use facts::service_unit::find_unit;
 use facts::sshd::list_servers;
 use facts::systemd::list_files;

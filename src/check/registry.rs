@@ -5,7 +5,7 @@ use super::own_command::{OwnCommand, Subcommand};
 use super::remedy::{Remedy, run, shell_path};
 use super::site::Site;
 use super::trusted_file::trust_remedy;
-use facts::accounts::{RightsError, UserNames};
+use command::accounts::{RightsError, UserNames};
 use facts::device_numbers::NumberState;
 use facts::jobs::{Records, query_scheduler, query_schedulers};
 use facts::root_processes::runs_slurm;

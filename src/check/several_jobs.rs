@@ -3,7 +3,7 @@
 
 use super::finding::{Check, Finding};
 use super::site::Site;
-use facts::accounts;
+use command::accounts;
 use facts::jobs::NodeJobs;
 use protocol::SeveralJobsPolicy;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The node that is checked: its files and accounts.
 
+use command::accounts::{self, RightsError, with_helper_rights, with_helper_rights_if_any};
 use command::error::Error;
-use facts::accounts::{self, RightsError, with_helper_rights, with_helper_rights_if_any};
 use facts::exempt_accounts::{ExemptAccounts, read_service_lines};
 use helper::Config;
 use helper::node::Tree;

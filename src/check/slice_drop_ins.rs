@@ -5,7 +5,7 @@ use super::finding::{Check, Finding};
 use super::site::Site;
 use super::slices::must_close_slices;
 use super::unit_files::{Setting, find_in_file};
-use facts::accounts::user_name;
+use command::accounts::user_name;
 use facts::closed_slices::closed_slice_rules;
 use helper::devices::{Resolver, Specifier};
 use protocol::DeviceRule;

@@ -8,7 +8,7 @@ use super::site::Site;
 use super::slurm_namespace::JobNamespaces;
 use super::sources::{find_other_slurm_conf, name_slurm_conf};
 use super::trusted_file::trust_remedy;
-use facts::accounts::RightsError;
+use command::accounts::RightsError;
 use facts::root_processes::root_processes;
 use helper::SlurmDevices;
 use helper::slurm_conf::{

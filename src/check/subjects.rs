@@ -30,6 +30,7 @@ pub(super) struct SharedFacts<'a> {
     stack: StackFacts<'a>,
     registry: RegistryFacts,
     slurm: SlurmFacts,
+    mounts: MountFacts,
 }
 
 /// Reads the facts about a subject and judges them.
@@ -65,18 +66,14 @@ const SETUP: [Subject; 11] = [
 ];
 
 /// The running node, in the same order.
-const NODE: [Subject; 9] = [
+const NODE: [Subject; 10] = [
     |facts| SshdFacts::read(facts.site).findings(),
     |facts| RefusalFacts::read(facts.site).findings(),
-    |facts| {
-        let mounts = MountFacts::read(facts.site);
-        let mut findings = mounts.findings();
-        findings.extend(mounts.judge_use_mount());
-        findings
-    },
+    |facts| facts.mounts.findings(),
     |facts| KernelFacts::read(facts.site).findings(),
     |facts| SliceFacts::read(facts.site).findings(),
     |facts| SliceDropInFacts::read(facts.site).findings(),
+    |facts| facts.mounts.judge_use_mount().into_iter().collect(),
     |facts| UserFacts::read(facts.site).findings(),
     |facts| SeveralJobsFacts::read(facts.site).findings(),
     |facts| FluxUnitFacts::read(facts.site).findings(),
@@ -92,6 +89,7 @@ impl<'a> SharedFacts<'a> {
             stack: StackFacts::read(site),
             registry: RegistryFacts::read(site),
             slurm: SlurmFacts::read(site),
+            mounts: MountFacts::read(site),
         }
     }
 

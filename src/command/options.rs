@@ -3,8 +3,9 @@
 use crate::error::Error;
 use clap::Args;
 use helper::Config;
+use helper::jobs::FluxId;
 use kernel::trust::Trust;
-use protocol::Request;
+use protocol::{JobId, Request};
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,6 +13,9 @@ use std::time::Duration;
 
 /// Longest wait for a lock, for processes to end, and for systemd to move one.
 pub const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest query of Slurm's daemons, and longest walk through Flux's units.
+pub const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The option that names the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
@@ -85,4 +89,34 @@ pub fn parse_service(text: &str) -> Result<String, &'static str> {
         return Err("not the name of a PAM service");
     }
     Ok(text.to_ascii_lowercase())
+}
+
+/// Parses a job's id. An id with Flux's own sign gets the form that is stored.
+///
+/// # Errors
+///
+/// The errors of a [`JobId`].
+pub fn parse_job_id(text: &str) -> Result<JobId, protocol::InvalidText> {
+    let of_flux = text
+        .starts_with('\u{192}')
+        .then(|| FluxId::parse_job_id(text))
+        .flatten();
+    of_flux.map_or_else(|| text.parse(), Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flux_id_with_sign_is_canonicalized() {
+        let parse = |text| parse_job_id(text).map(|id| id.to_string());
+        assert_eq!(parse("\u{192}uZZybuNNy"), Ok("fuZZybuNNy".into()));
+        for same in ["fuZZybuNNy", "4242", "a.b"] {
+            assert_eq!(parse(same), Ok(same.into()));
+        }
+        for text in ["\u{192}", "\u{192}0", "\u{192}111", "", "a/b"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
 }

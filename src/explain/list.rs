@@ -1,15 +1,15 @@
 //! `list`: shows the jobs of this node, their logins and their devices.
 
 use clap::Args;
+use command::accounts::{self, UserNames};
 use command::error::Error;
 use command::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
-use command::options::Conf;
+use command::options::{Conf, QUERY_TIMEOUT};
 use command::output::Output;
-use command::process::Process;
-use facts::accounts::{self, UserNames};
 use facts::cgroup_members::{list_members, read_processes};
-use facts::jobs::{NodeJob, NodeJobs, QUERY_TIMEOUT, Records, doubt_unread_record, find_cgroup};
+use facts::jobs::{NodeJob, NodeJobs, Records, doubt_unread_record, find_cgroup};
 use facts::limits_in_force::{LIMIT_HEADS, LimitsInForce, show_limits};
+use facts::process::Process;
 use facts::usage::{USAGE_HEADS, Usage};
 use helper::jobs::records::{LoginTarget, Record, UnusableFile};
 use helper::node::Tree;

@@ -3,11 +3,11 @@
 use super::child_leaf::open_child_leaf;
 use super::share::describe_share;
 use clap::Args;
+use command::accounts::{self, find_helper, with_helper_rights};
 use command::error::Error;
 use command::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
 use command::options::{Conf, parse_service};
 use command::output::Output;
-use facts::accounts::{self, find_helper, with_helper_rights};
 use facts::filters::attach_mode_name;
 use helper::callerid::Flow;
 use helper::stack::{Group, read_entries};

@@ -1,7 +1,7 @@
 //! Lists the processes in a cgroup and below it, in a time that its user cannot draw out: users who own
 //! cgroups in their job decide how many there are, and limits of the system how many processes.
 
-use command::process::{Process, has_ended, read_process};
+use crate::process::{Process, has_ended, read_process};
 use helper::jobs::sources::processes;
 use kernel::cgroup::{
     self, Dir, Listing, Membership, Mount, list_own_processes, list_processes, read_event,

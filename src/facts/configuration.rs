@@ -1,6 +1,6 @@
 //! Whether logins can use a configuration.
 
-use crate::accounts::{RightsError, with_helper_rights_if_any};
+use command::accounts::{RightsError, with_helper_rights_if_any};
 use helper::{Config, ConfigError};
 use kernel::trust::Trust;
 use std::path::Path;

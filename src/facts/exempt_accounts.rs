@@ -1,7 +1,7 @@
 //! Finds whom the admin exempts on this node, by any line of ours or by the configuration: whose slices stay open, and
 //! whose processes are no strays. Whom a login exempts, the arguments of its own line decide ([`module::Scope`]).
 
-use crate::accounts;
+use command::accounts;
 use command::error::Error;
 use helper::Config;
 use helper::stack::{Group as PamGroup, read_entries, service_dirs};

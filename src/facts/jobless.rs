@@ -1,7 +1,7 @@
 //! A user of this node who has no job here, to ask a PAM stack about.
 
-use crate::accounts::{self, read_uid_max, read_uid_min};
 use crate::jobs::NodeJobs;
+use command::accounts::{self, read_uid_max, read_uid_min};
 use command::error::Error;
 use module::{Exemption, Settings};
 use nix::unistd::User;

@@ -3,6 +3,7 @@
 //! together.
 
 use command::error::Error;
+use command::options::QUERY_TIMEOUT;
 use helper::jobs::records::{LoginTarget, ReadError, Record, Registry, UnusableFile};
 use helper::jobs::sources::{
     AskedDaemons, Doubt, FluxSource, JobsOfUsers, PossibleOwners, SlurmSource, Sought, SourceError,
@@ -16,10 +17,7 @@ use kernel::trust::{Trust, TrustError};
 use protocol::{CgroupPath, JobId, Placement, SourceName};
 use schedulers::stepd::ROOT_UID;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// Longest query of Slurm's daemons, and longest walk through Flux's units.
-pub const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
+use std::time::Instant;
 
 /// Queries the running jobs of a scheduler, of all users. The registry is no scheduler and has none.
 ///

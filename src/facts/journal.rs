@@ -2,7 +2,7 @@
 //! file of a syslog daemon. What the module answers to a trial is of no login, and left out. Of the journal's last part,
 //! the lines of sshd that admit a user are read too.
 
-use super::accounts::run_as_helper;
+use command::accounts::run_as_helper;
 use command::error::Error;
 use kernel::log::{self, Line, Severity};
 use protocol::{Decision, Phase};

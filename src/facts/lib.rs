@@ -3,11 +3,11 @@
 
 #![forbid(unsafe_code)]
 
-pub mod accounts;
 pub mod cgroup_members;
 pub mod closed_slices;
 pub mod configuration;
 pub mod device_numbers;
+pub mod device_options;
 pub mod exempt_accounts;
 pub mod file_identity;
 pub mod filters;
@@ -19,10 +19,12 @@ pub mod login_processes;
 pub mod logins;
 pub mod own_programs;
 pub mod pam_rejection;
+pub mod process;
 pub mod restricted_nodes;
 pub mod rival_modules;
 pub mod root_processes;
 pub mod service_unit;
+pub mod signals;
 pub mod squeue;
 pub mod sshd;
 pub mod strays;

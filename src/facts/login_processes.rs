@@ -3,8 +3,8 @@
 use super::cgroup_members::read_processes;
 use super::logins::list_logins;
 use crate::jobs::NodeJob;
+use crate::process::Process;
 use command::error::Error;
-use command::process::Process;
 use helper::jobs::ExternSocket;
 use kernel::cgroup::{CgroupChain, Dir, Listing, Membership, Mount, MountInfo, ignore_gone, v1};
 use protocol::{AbsolutePath, CgroupPath, LeafName, NodeName, Placement};

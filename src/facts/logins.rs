@@ -2,8 +2,8 @@
 
 use super::cgroup_members::read_processes;
 use super::usage::open_login_cgroup;
+use crate::process::{Identity, Process};
 use command::error::Error;
-use command::process::{Identity, Process};
 use kernel::cgroup::{Dir, Listing};
 use protocol::LeafName;
 use std::collections::{BTreeMap, BTreeSet};

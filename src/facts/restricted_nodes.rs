@@ -1,6 +1,6 @@
 //! Device nodes that a filter opens, and that their mode keeps from users all the same.
 
-use crate::accounts;
+use command::accounts;
 use command::error::Error;
 use helper::node::{ContainerParts, Tree};
 use helper::printable;

@@ -1,6 +1,6 @@
 //! Asks Slurm's controller by squeue(1), where the node itself does not tell.
 
-use crate::accounts::run_as_helper;
+use command::accounts::run_as_helper;
 use command::child_process::query_program;
 use helper::Config;
 use std::process::Command;

@@ -1,9 +1,9 @@
 //! The cgroup of a record, checked before the registry is locked: nobody else waits for the check.
 
 use super::stamped_cgroup::CheckedCgroup;
+use command::accounts;
 use command::error::Error;
 use command::options::OPERATION_TIMEOUT;
-use facts::accounts;
 use helper::jobs::records::{LoginTarget, Record};
 use kernel::lock::Lock;
 use std::time::Instant;

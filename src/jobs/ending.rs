@@ -6,10 +6,10 @@
 
 use crate::terminals::{open_terminals, write_to_terminals};
 use command::error::Error;
-use command::process::{Identity, Process, has_ended, read_start_ticks};
-use command::signals::{StopAndKill, send_signals, stop_then_kill};
 use facts::cgroup_members::{list_members, read_processes};
 use facts::logins::{KnownLogins, find_logins, select_descendants};
+use facts::process::{Identity, Process, has_ended, read_start_ticks};
+use facts::signals::{StopAndKill, send_signals, stop_then_kill};
 use facts::usage::Usage;
 use helper::jobs::records::Record;
 use helper::jobs::sources::processes;

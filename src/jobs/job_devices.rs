@@ -1,8 +1,8 @@
 //! The devices of a job that is registered: its names, resolved with a login's rights, and what the log has of them.
 
+use command::accounts;
 use command::error::Error;
 use command::output::{Output, log_all};
-use facts::accounts;
 use facts::restricted_nodes::{NodeUser, container_warnings};
 use helper::Config;
 use helper::jobs::records::{LoginTarget, Record, Registry, Via};

@@ -5,12 +5,12 @@
 
 use crate::terminals::{open_terminals, write_to_terminals};
 use clap::Args;
+use command::accounts::require_root;
 use command::error::Error;
 use command::exit_status::{EXIT_FAILED, EXIT_FINE};
 use command::options::{Conf, OPERATION_TIMEOUT};
 use command::output::Output;
 use command::replace_file::replace_file;
-use facts::accounts::require_root;
 use facts::jobs::{NodeJob, NodeJobs};
 use facts::squeue;
 use helper::Config;

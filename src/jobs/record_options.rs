@@ -2,9 +2,10 @@
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use command::device_options::{self, DeviceOptions};
 use command::error::Error;
+use command::options::parse_job_id;
 use command::options::parse_value;
+use facts::device_options::DeviceOptions;
 use helper::devices::Policy;
 use helper::jobs::records::{Gpu, LoginTarget, Options as Policies, Record};
 use protocol::{JobId, LeafName, parse_decimal};
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(super) struct JobOptions {
     /// The job's id, unique on this node
-    #[arg(long, value_parser = device_options::parse_job_id)]
+    #[arg(long, value_parser = parse_job_id)]
     pub(super) id: Option<JobId>,
     /// What may be opened besides the devices
     #[arg(long, value_parser = policy_parser())]

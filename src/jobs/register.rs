@@ -9,12 +9,12 @@ use super::pin::{pin_for_owner, unpin_ended_jobs};
 use super::record_options::{JobOptions, non_empty, require_valid};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use command::device_options::parse_job_id;
+use command::accounts::{self, require_root};
 use command::error::Error;
 use command::exit_status::EXIT_FINE;
+use command::options::parse_job_id;
 use command::options::{Conf, OPERATION_TIMEOUT, parse_value};
 use command::output::Output;
-use facts::accounts::{self, require_root};
 use helper::Config;
 use helper::devices::Policy;
 use helper::jobs::records::{

@@ -2,14 +2,14 @@
 
 use super::stray_devices::find_refused_devices;
 use clap::Args;
+use command::accounts::{self, require_root};
 use command::error::Error;
 use command::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
 use command::options::{Conf, OPERATION_TIMEOUT};
 use command::output::{Output, log};
-use command::process::Identity;
-use command::signals::{send_signals, stop_then_kill};
-use facts::accounts::{self, require_root};
 use facts::closed_slices::closed_slice_rules;
+use facts::process::Identity;
+use facts::signals::{send_signals, stop_then_kill};
 use facts::strays::{SearchMemory, Snapshot, Stray, require_adoption};
 use helper::Config;
 use helper::devices::Resolver;

@@ -4,7 +4,7 @@
 //! without becoming the controlling one; it must have the kernel's device number and belong to the user;
 //! a write to a full one fails at once.
 
-use command::process::Process;
+use facts::process::Process;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, major, minor};
 use nix::unistd::write;

@@ -3,12 +3,12 @@
 use super::ending::{Attempt, EndedLogins, end_logins, name_unkillable};
 use super::{pin, stamped_cgroup, strays};
 use clap::Args;
-use command::device_options;
+use command::accounts::require_root;
 use command::error::Error;
 use command::exit_status::EXIT_FINE;
+use command::options::parse_job_id;
 use command::options::{Conf, OPERATION_TIMEOUT};
 use command::output::{Output, log};
-use facts::accounts::require_root;
 use facts::logins::KnownLogins;
 use facts::usage::Usage;
 use helper::Config;
@@ -32,7 +32,7 @@ configuration has a fault.
 Exit status: 0 fine, 2 wrong usage, 3 failed, 4 processes are left that no signal ends.")]
 pub struct Options {
     /// The job
-    #[arg(value_parser = device_options::parse_job_id)]
+    #[arg(value_parser = parse_job_id)]
     id: JobId,
     /// How long to wait for the end of processes, end_grace included, at most 3600; end_grace and 10 more unless given
     #[arg(long, value_name = "SECONDS")]

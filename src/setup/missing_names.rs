@@ -1,8 +1,8 @@
 //! What the arguments of our lines and the configuration name, and what of it this node does not have, or logins cannot use.
 
 use super::file_change::at;
+use command::accounts::describe_missing_accounts;
 use command::error::Error;
-use facts::accounts::describe_missing_accounts;
 use facts::configuration::{describe_fault, require_configuration};
 use facts::own_programs::{describe_helper_fault, read_version, require_helper};
 use helper::{Config, printable};

@@ -1,12 +1,12 @@
 //! `use`: chooses the job that a user's next logins join, of several jobs on this node.
 
 use clap::Args;
-use command::device_options;
+use command::accounts;
 use command::error::Error;
 use command::exit_status::{EXIT_FINDINGS, EXIT_FINE};
+use command::options::QUERY_TIMEOUT;
+use command::options::parse_job_id;
 use command::output::Output;
-use facts::accounts;
-use facts::jobs::QUERY_TIMEOUT;
 use helper::jobs::{Job, find_by_name};
 use helper::printable;
 use helper::read_choice;
@@ -34,7 +34,7 @@ Your first login into a job here makes the directory for the choice, and so does
 Exit status: 0 fine, 1 the job is not one of yours that run here, 2 wrong usage, 3 cannot tell.")]
 pub struct Options {
     /// The job; without it the choice is shown
-    #[arg(value_parser = device_options::parse_job_id, conflicts_with = "clear")]
+    #[arg(value_parser = parse_job_id, conflicts_with = "clear")]
     job: Option<JobId>,
     /// Choose none
     #[arg(long)]

@@ -3,10 +3,10 @@
 use super::Options;
 use super::nodes::{cell, driver_names, driver_warning, list_nodes, type_name};
 use super::probe::{Decision, Probe, ProbeSite};
+use command::accounts::{require_root, with_login_rights};
 use command::error::Error;
 use command::exit_status::{EXIT_FAILED, EXIT_FINE};
 use command::output::Output;
-use facts::accounts::{require_root, with_login_rights};
 use facts::device_numbers::{Difference, NumberState};
 use facts::filters::{Filter, read_filters};
 use facts::jobs::{find_cgroup, query_schedulers};

@@ -8,11 +8,12 @@ mod resolved;
 mod write_dir;
 
 use clap::{ArgGroup, Args};
-use command::device_options::{self, DeviceOptions};
+use command::accounts::{self, with_login_rights};
 use command::error::Error;
+use command::options::parse_job_id;
 use command::options::{Conf, parse_value};
 use command::output::Output;
-use facts::accounts::{self, with_login_rights};
+use facts::device_options::{self, DeviceOptions};
 use facts::restricted_nodes::NodeUser;
 use helper::node::Tree;
 use kernel::trust::Trust;
@@ -44,7 +45,7 @@ pub struct Options {
     #[arg(long, value_name = "PATH", value_parser = parse_value::<CgroupPath>)]
     cgroup: Option<CgroupPath>,
     /// A job of a scheduler or of the registry
-    #[arg(long, value_name = "ID", value_parser = device_options::parse_job_id, conflicts_with = "cgroup")]
+    #[arg(long, value_name = "ID", value_parser = parse_job_id, conflicts_with = "cgroup")]
     job: Option<JobId>,
     /// Judge modes of nodes for this user, by name or number
     #[arg(long)]

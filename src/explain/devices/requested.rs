@@ -1,7 +1,7 @@
 //! Names of devices on a command line: operands, whose form tells their kind, and options.
 
 use super::Options;
-use command::device_options::{self, Device, Gres};
+use facts::device_options::{self, Device, Gres};
 use helper::devices::{DeviceName, Specifier};
 use protocol::parse_decimal;
 

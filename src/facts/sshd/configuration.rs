@@ -2,8 +2,8 @@
 
 use super::penalties::Penalties;
 use super::startups::Startups;
-use crate::accounts::{find_user, read_uid_min};
 use crate::trusted_file::require_trusted;
+use command::accounts::{find_user, read_uid_min};
 use command::child_process::{QueryError, query_in_clean_environment};
 use kernel::trust::{Trust, TrustError};
 use nix::unistd::geteuid;

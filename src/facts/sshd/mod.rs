@@ -8,8 +8,8 @@ pub mod startups;
 
 use super::root_processes::shares_namespace;
 use super::service_unit::find_unit;
+use crate::process::{is_sshd_process, read_process};
 use crate::systemd;
-use command::process::{is_sshd_process, read_process};
 use config_files::ConfigFiles;
 use configuration::{Configuration, ConfigurationError, read_configuration};
 use helper::jobs::sources::processes;

@@ -1,8 +1,8 @@
 //! Finds whose a process is, and whose processes may be strays: those of people who are not exempt.
 
 use super::process::ProcessInfo;
-use crate::accounts::read_uid_min;
 use crate::exempt_accounts::{ExemptAccounts, read_service_lines};
+use command::accounts::read_uid_min;
 use command::error::Error;
 use helper::Config;
 use kernel::sys::nsfs::namespace_owner;

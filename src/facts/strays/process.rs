@@ -1,8 +1,8 @@
 //! The processes of the node with their cgroups, and what these show: a scheduler's job, a service, an
 //! origin.
 
+use crate::process::{has_ended, is_sshd_process, read_login_uid, read_start_ticks};
 use command::error::Error;
-use command::process::{has_ended, is_sshd_process, read_login_uid, read_start_ticks};
 use helper::jobs::sources::processes::{self, Stat};
 use kernel::cgroup::Membership;
 use kernel::proc::{Proc, Process, read_audit_number};

@@ -5,9 +5,9 @@ use super::questions::{
     Answer, Choice, Expected, Question, StackChange, ask_account, run_stack_for,
 };
 use crate::pam::Stack;
+use command::accounts;
 use command::error::Error;
 use command::output::Output;
-use facts::accounts;
 use facts::jobless::find_jobless_user;
 use facts::jobs::{NodeJob, NodeJobs, find_cgroup};
 use helper::printable;

@@ -12,14 +12,14 @@ mod terminal;
 mod variables;
 
 use clap::Args;
+use command::accounts;
 use command::caller_limits::CallerLimits;
-use command::device_options;
 use command::error::Error;
 use command::exit_status::EXIT_NOT_STARTED;
+use command::options::QUERY_TIMEOUT;
+use command::options::parse_job_id;
 use command::output::Output;
 use container::{Container, JobProcess, View, find_containers};
-use facts::accounts;
-use facts::jobs::QUERY_TIMEOUT;
 use helper::jobs::find_by_name;
 use helper::{Config, Deadline, Node, RunningJobs, printable};
 use job_cgroup::JobCgroup;
@@ -44,7 +44,7 @@ cgroup of the login.
 Exit status: that of the command, 128 and the number of the signal that ended it, or 125.")]
 pub struct Options {
     /// The job, which must be that of this login
-    #[arg(value_parser = device_options::parse_job_id)]
+    #[arg(value_parser = parse_job_id)]
     job: Option<JobId>,
     /// A process of the container, if there are several
     #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]

@@ -1,13 +1,12 @@
 //! Parses names of devices for all commands: the same text is the same device, or the same mistake,
 //! in a query and in a record.
 
-use crate::options::parse_value;
 use clap::Args;
+use command::options::parse_value;
 use helper::devices::Specifier;
-use helper::jobs::FluxId;
 use naming::GpuName;
 use naming::cdi::QualifiedName;
-use protocol::{self, JobId, parse_decimal};
+use protocol::{self, parse_decimal};
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -42,19 +41,6 @@ pub struct Device {
 
 /// The name of a generic resource with its type, and indexes.
 pub type Gres = (String, Vec<u32>);
-
-/// Parses a job's id. An id with Flux's own sign gets the form that is stored.
-///
-/// # Errors
-///
-/// The errors of a [`JobId`].
-pub fn parse_job_id(text: &str) -> Result<JobId, protocol::InvalidText> {
-    let of_flux = text
-        .starts_with('\u{192}')
-        .then(|| FluxId::parse_job_id(text))
-        .flatten();
-    of_flux.map_or_else(|| text.parse(), Ok)
-}
 
 /// Parses `SPEC` or `SPEC ACCESS`.
 ///
@@ -176,18 +162,6 @@ mod tests {
                 .unwrap_err()
                 .starts_with("not NAME:INDEX,... ")
         );
-    }
-
-    #[test]
-    fn flux_id_with_sign_is_canonicalized() {
-        let parse = |text| parse_job_id(text).map(|id| id.to_string());
-        assert_eq!(parse("\u{192}uZZybuNNy"), Ok("fuZZybuNNy".into()));
-        for same in ["fuZZybuNNy", "4242", "a.b"] {
-            assert_eq!(parse(same), Ok(same.into()));
-        }
-        for text in ["\u{192}", "\u{192}0", "\u{192}111", "", "a/b"] {
-            assert!(parse(text).is_err(), "{text}");
-        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Looks up users and groups for all commands, and takes on the rights of the helper's account.
 
-use command::error::Error;
+use crate::error::Error;
 use helper::jobs::records::Record;
 use nix::errno::Errno;
 use nix::unistd::{
@@ -36,7 +36,7 @@ pub fn require_user(name: &str) -> Result<User, Error> {
 /// # Errors
 ///
 /// [`Error::Failed`] if the name service cannot be asked.
-pub(crate) fn find_group(name: &str) -> Result<Option<Group>, Error> {
+pub fn find_group(name: &str) -> Result<Option<Group>, Error> {
     Group::from_name(name).map_err(|errno| Error::failed("look up group", name, errno.desc()))
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn find_group(name: &str) -> Result<Option<Group>, Error> {
 /// # Errors
 ///
 /// [`Error::Failed`] if the name service cannot be asked.
-pub(crate) fn list_groups(user: &User) -> Result<Vec<Gid>, Error> {
+pub fn list_groups(user: &User) -> Result<Vec<Gid>, Error> {
     let failed = |errno: Errno| Error::failed("look up the groups of", &user.name, errno.desc());
     let name = CString::new(user.name.as_str()).map_err(|_| failed(Errno::EINVAL))?;
     getgrouplist(&name, user.gid).map_err(failed)
@@ -69,7 +69,7 @@ pub fn is_in_group(user: &User, group: &str) -> Result<bool, Error> {
 /// # Errors
 ///
 /// [`Error::Failed`] if the name service cannot be asked.
-pub(crate) fn is_member(user: &User, group: &Group) -> Result<bool, Error> {
+pub fn is_member(user: &User, group: &Group) -> Result<bool, Error> {
     Ok(group.mem.contains(&user.name) || list_groups(user)?.contains(&group.gid))
 }
 
@@ -169,13 +169,13 @@ const DEFAULT_UID_MIN: u32 = 1000;
 const DEFAULT_UID_MAX: u32 = 60_000;
 
 /// Reads the first uid of people on this node.
-pub(crate) fn read_uid_min() -> u32 {
+pub fn read_uid_min() -> u32 {
     let defs = fs::read("/etc/login.defs").unwrap_or_default();
     parse_uid_limit(&defs, "UID_MIN").unwrap_or(DEFAULT_UID_MIN)
 }
 
 /// Reads the last uid that this node gives to people in passwd(5). A name service may have people above it.
-pub(crate) fn read_uid_max() -> u32 {
+pub fn read_uid_max() -> u32 {
     let defs = fs::read("/etc/login.defs").unwrap_or_default();
     parse_uid_limit(&defs, "UID_MAX").unwrap_or(DEFAULT_UID_MAX)
 }
@@ -299,7 +299,7 @@ pub fn find_helper() -> Result<User, String> {
 /// # Errors
 ///
 /// A text that says what is wrong with the account.
-pub(crate) fn run_as_helper(command: &mut Command, group: Option<&str>) -> Result<(), String> {
+pub fn run_as_helper(command: &mut Command, group: Option<&str>) -> Result<(), String> {
     if !geteuid().is_root() {
         return Ok(());
     }
