@@ -83,7 +83,7 @@ fn no_wing_of_the_command_links_another() {
         assert!(linked.remove(wing), "{wing}");
         assert!(linked.is_subset(&shared), "{wing}: {linked:?}");
     }
-    // Its commands have their caller's rights: nothing that root runs is among what they call.
+    // Its commands have their caller's rights: they call nothing of the keeper, of the facts or of what root runs.
     assert_eq!(
         linked_rooms("users"),
         words("command helper kernel module protocol schedulers users")

@@ -268,7 +268,8 @@ impl RegistryFacts {
             NumberState::Current | NumberState::Unresolved(_) => None,
             NumberState::Unspecified => {
                 let text = format!(
-                    "makes logins of {user} to job {job} fail (JA09): it says nothing about devices"
+                    "makes logins of {user} fail (JA09), unless another job takes them: it says nothing about the devices \
+                     of job {job}"
                 );
                 let remedy = format!(
                     "register job {job} again, with its devices or --policy auto; if it has ended: {}",
@@ -444,7 +445,7 @@ fn find_unstamped(site: &Site, records: &[Record], names: &mut UserNames) -> Vec
 }
 
 /// Finds the records of running jobs whose numbers refuse logins or are not those of their names any more. It looks with a
-/// login's rights, as `register` does. A job that its scheduler does not have here any more has no logins.
+/// login's rights, as `register` does.
 fn find_number_faults(
     site: &Site,
     records: &[Record],
@@ -482,10 +483,13 @@ fn find_number_faults(
 /// Leaves the records out whose numbers no login reads, since their scheduler certainly has no such job here. A record that
 /// says nothing about devices stays: logins of its user fail for it whether or not the job runs.
 fn retain_running(site: &Site, found: &mut Vec<(&Record, NumberState)>) {
-    let needs_job = |record: &Record, state: &NumberState| {
+    let counts_beside_job_alone = |record: &Record, state: &NumberState| {
         matches!(record.target, LoginTarget::Via(_)) && *state != NumberState::Unspecified
     };
-    if !found.iter().any(|(record, state)| needs_job(record, state)) {
+    if !found
+        .iter()
+        .any(|(record, state)| counts_beside_job_alone(record, state))
+    {
         return;
     }
     let scheduled = query_jobs(&site.config);
@@ -497,7 +501,7 @@ fn retain_running(site: &Site, found: &mut Vec<(&Record, NumberState)>) {
                 .iter()
                 .any(|doubt| doubt.owners.include(record.uid))
     };
-    found.retain(|(record, state)| !needs_job(record, state) || may_run(record));
+    found.retain(|(record, state)| !counts_beside_job_alone(record, state) || may_run(record));
 }
 
 /// Tells why the module would not take the cgroup that a record names for its job's; `None` if it would, if the cgroup is

@@ -51,7 +51,8 @@ impl Remedy {
             .into()
     }
 
-    /// The remedy while `enable` would fail for another cause, until `what`.
+    /// The remedy while `enable` would fail for another cause: its command becomes words, with the condition `what` from
+    /// which on it helps.
     pub(super) fn after(self, what: &str) -> Self {
         if !self.has_enable() {
             return self;

@@ -49,7 +49,7 @@ impl SliceDropInFacts {
         }
         let resolver = Resolver::new(site.tree(), site.config.devices.clone());
         let allowed = closed_slice_rules(&site.config, &resolver);
-        // Without them, what a file opens to one user may be meant.
+        // If they are not known, what a file opens to one user may be meant.
         let exempt = site.list_exempt_accounts().ok();
         let is_judged = |scope: &Scope| match scope {
             Scope::EveryUser => true,

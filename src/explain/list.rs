@@ -478,7 +478,7 @@ fn with_limits<T>([a, b, c, d, e, f, g, cgroup]: [T; 8], [h, i, j, k, l, m]: [T;
     [a, b, c, d, e, f, g, h, i, j, k, l, m, cgroup]
 }
 
-/// Counts connections: the processes of sshd for one login that no other of them started.
+/// Counts connections. Each has a tree of processes of sshd; the first of them counts.
 fn count_connections(table: &[Process]) -> usize {
     let is_sshd = |pid| {
         table

@@ -4,7 +4,7 @@
 use command::accounts;
 use command::error::Error;
 use helper::Config;
-use helper::stack::{Group as PamGroup, read_entries, service_dirs};
+use helper::stack::{Group as PamGroup, named_services, read_entries, service_dirs};
 use module::{DEFAULT_SERVICE, Settings};
 use nix::unistd::{Group, User};
 use protocol::parse_decimal;
@@ -50,14 +50,6 @@ pub fn read_service_lines(root: &Path) -> Result<ServiceLines, Error> {
         }
     }
     Ok(lines)
-}
-
-/// Lists the services that the arguments of a line name, in libpam's small letters.
-fn named_services(arguments: &[String]) -> impl Iterator<Item = String> {
-    let named = arguments
-        .iter()
-        .filter_map(|word| word.strip_prefix("service="));
-    named.map(str::to_ascii_lowercase)
 }
 
 /// Whether a stack that cannot be read may have a line of ours: that of a service with a file that names our module, or
@@ -270,7 +262,7 @@ mod tests {
             ),
             (
                 "other",
-                "session required pam_job_adopt.so service=SSHD2 exempt_uids=6",
+                "session required pam_job_adopt.so Service=SSHD2 exempt_uids=6",
             ),
         ] {
             scratch.file(&format!("etc/pam.d/{service}"), &format!("{line}\n"));

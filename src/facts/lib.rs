@@ -1,5 +1,6 @@
 //! What is on this node, each fact with one reader. A reader prints nothing and imports no command; the judgement is
-//! theirs. Where several commands judge a fact alike, and in the same words, these stand beside its reader.
+//! theirs. Where several commands judge a fact alike, and in the same words, these stand beside its reader. The options
+//! that name devices are here too, since `command` links no reader of names.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +25,6 @@ pub mod restricted_nodes;
 pub mod rival_modules;
 pub mod root_processes;
 pub mod service_unit;
-pub mod signals;
 pub mod squeue;
 pub mod sshd;
 pub mod strays;

@@ -332,7 +332,7 @@ impl Config {
             let form = "text: it is empty or has a control character";
             return Err(ConfigFault::WrongForm(name, form));
         }
-        let Some((_, form, store)) = KEY_RULES.iter().find(|(known, ..)| *known == key) else {
+        let Some((_, form, _, store)) = KEY_RULES.iter().find(|(known, ..)| *known == key) else {
             let similar = Self::keys().find(|known| is_similar(known, key));
             return Err(ConfigFault::UnknownKey(name, similar));
         };
@@ -343,8 +343,10 @@ impl Config {
     }
 }
 
-/// A key, the form of its value for messages, and a function that parses and stores the value.
+/// A key, the form of its value for messages, its default (empty: it is not set), and a function that parses and stores the
+/// value.
 type KeyRule = (
+    &'static str,
     &'static str,
     &'static str,
     fn(&mut Config, &str) -> Result<(), ValueError>,
@@ -371,70 +373,95 @@ const KEY_RULES: [KeyRule; 25] = [
     (
         "sources",
         "a list of: registry, slurm, flux",
+        "registry, slurm, flux",
         |config, value| store(&mut config.sources, parse_sources(value)),
     ),
-    ("enforce", "always or if-exists:/PATH", |config, value| {
-        store(&mut config.enforce, parse_enforce(value))
-    }),
-    ("registry", ABSOLUTE_PATH, |config, value| {
-        store(
-            &mut config.registry,
-            parse_path(value).map(|dir| Registry::new(&dir)),
-        )
-    }),
-    (DEVICE_LIST_KEY, "a list of devices", |config, value| {
+    (
+        "enforce",
+        "always or if-exists:/PATH",
+        "always",
+        |config, value| store(&mut config.enforce, parse_enforce(value)),
+    ),
+    (
+        "registry",
+        ABSOLUTE_PATH,
+        "/run/job-adopt/jobs",
+        |config, value| {
+            store(
+                &mut config.registry,
+                parse_path(value).map(|dir| Registry::new(&dir)),
+            )
+        },
+    ),
+    (DEVICE_LIST_KEY, "a list of devices", "", |config, value| {
         parse_entries(value, Specifier::parse_site_entry).map(|list| config.always_allowed = list)
     }),
-    ("cdi_dirs", "a list of absolute paths", |config, value| {
-        store(&mut config.devices.cdi_dirs, parse_list(value, parse_path))
-    }),
-    ("nodename", "a host name", |config, value| {
+    (
+        "cdi_dirs",
+        "a list of absolute paths",
+        "/etc/cdi, /run/cdi",
+        |config, value| store(&mut config.devices.cdi_dirs, parse_list(value, parse_path)),
+    ),
+    ("nodename", "a host name", "", |config, value| {
         store(
             &mut config.devices.node_name,
             parse_host_name(value).map(Some),
         )
     }),
-    ("slurm_conf", ABSOLUTE_PATH, |config, value| {
+    ("slurm_conf", ABSOLUTE_PATH, "", |config, value| {
         store(&mut config.devices.slurm_conf, parse_path(value).map(Some))
     }),
-    ("slurm_spool", ABSOLUTE_PATH, |config, value| {
+    ("slurm_spool", ABSOLUTE_PATH, "", |config, value| {
         store(&mut config.slurm_spool, parse_path(value).map(Some))
     }),
-    ("slurm_devices", "inherit or closed", |config, value| {
-        store(&mut config.slurm_devices, value.parse().ok())
-    }),
-    ("slurm_allowed_devices", "yes or no", |config, value| {
-        let is_allowed = match value {
-            "yes" => Some(true),
-            "no" => Some(false),
-            _ => None,
-        };
-        store(&mut config.slurm_allowed_devices, is_allowed)
-    }),
-    ("env", "none, id, gpus or full", |config, value| {
+    (
+        "slurm_devices",
+        "inherit or closed",
+        "inherit",
+        |config, value| store(&mut config.slurm_devices, value.parse().ok()),
+    ),
+    (
+        "slurm_allowed_devices",
+        "yes or no",
+        "no",
+        |config, value| {
+            let is_allowed = match value {
+                "yes" => Some(true),
+                "no" => Some(false),
+                _ => None,
+            };
+            store(&mut config.slurm_allowed_devices, is_allowed)
+        },
+    ),
+    ("env", "none, id, gpus or full", "id", |config, value| {
         store(&mut config.env, value.parse().ok())
     }),
-    ("login_memory", MEMORY, |config, value| {
+    ("login_memory", MEMORY, "", |config, value| {
         store_limit(config, parse_memory(value), |limits, (mib, percent)| {
             (limits.memory_mib, limits.memory_percent) = (mib, percent);
         })
     }),
-    ("login_memory_high", MEMORY, |config, value| {
+    ("login_memory_high", MEMORY, "", |config, value| {
         store_limit(config, parse_memory(value), |limits, (mib, percent)| {
             (limits.memory_high_mib, limits.memory_high_percent) = (mib, percent);
         })
     }),
-    ("login_tasks", "a number, 16 to 4194304", |config, value| {
-        store_limit(config, parse_decimal(value), |limits, tasks| {
-            limits.tasks = tasks
-        })
-    }),
-    ("login_cpu_weight", WEIGHT, |config, value| {
+    (
+        "login_tasks",
+        "a number, 16 to 4194304",
+        "",
+        |config, value| {
+            store_limit(config, parse_decimal(value), |limits, tasks| {
+                limits.tasks = tasks
+            })
+        },
+    ),
+    ("login_cpu_weight", WEIGHT, "", |config, value| {
         store_limit(config, parse_decimal(value), |limits, weight| {
             limits.cpu_weight = weight
         })
     }),
-    ("login_io_weight", WEIGHT, |config, value| {
+    ("login_io_weight", WEIGHT, "", |config, value| {
         store_limit(config, parse_decimal(value), |limits, weight| {
             limits.io_weight = weight
         })
@@ -442,27 +469,31 @@ const KEY_RULES: [KeyRule; 25] = [
     (
         "end_grace",
         "a number of seconds, 0 to 60",
+        "2",
         |config, value| {
             let fits = |seconds: &u32| *seconds <= END_GRACE_SECONDS_MAX.into();
             store(&mut config.end_grace, parse_decimal(value).filter(fits))
         },
     ),
-    ("exempt_uids", "a list of numbers", |config, value| {
+    ("exempt_uids", "a list of numbers", "", |config, value| {
         store(&mut config.exempt_uids, parse_list(value, parse_decimal))
     }),
     (
         "exempt_groups",
         "a list of names of groups",
+        "",
         |config, value| store(&mut config.exempt_groups, parse_list(value, parse_group)),
     ),
     (
         "flux_user",
         "the name or number of an account",
+        "flux",
         |config, value| store(&mut config.flux_user, parse_account(value)),
     ),
     (
         "callerid_networks",
         "a list of networks",
+        "",
         |config, value| {
             parse_entries(value, Network::from_str)
                 .map(|networks| config.callerid_networks = networks)
@@ -471,6 +502,7 @@ const KEY_RULES: [KeyRule; 25] = [
     (
         "callerid_timeout",
         "a number of milliseconds, 10 to 2000",
+        "300",
         |config, value| {
             let millis = parse_decimal(value).filter(|millis| CALLERID_TIMEOUT_MS.contains(millis));
             store(
@@ -482,14 +514,16 @@ const KEY_RULES: [KeyRule; 25] = [
     (
         "notice",
         "none or a list of minutes, 1 to 1440",
+        "15, 5, 1",
         |config, value| store(&mut config.notice, parse_notice(value)),
     ),
-    ("message_file", ABSOLUTE_PATH, |config, value| {
+    ("message_file", ABSOLUTE_PATH, "", |config, value| {
         store(&mut config.message_file, parse_path(value).map(Some))
     }),
     (
         "hint",
         "ASCII text of at most 64 characters",
+        "",
         |config, value| {
             let fits = value.is_ascii() && value.len() <= 64;
             store(&mut config.hint, fits.then(|| Some(value.to_owned())))

@@ -4,12 +4,12 @@
 //! In a cgroup that `run` made, or had systemd make, it kills every process. In a scheduler's cgroup it
 //! kills only the logins that were moved there: the scheduler ends the rest itself.
 
+use crate::signals::{StopAndKill, send_signals, stop_then_kill};
 use crate::terminals::{open_terminals, write_to_terminals};
 use command::error::Error;
 use facts::cgroup_members::{list_members, read_processes};
 use facts::logins::{KnownLogins, find_logins, select_descendants};
 use facts::process::{Identity, Process, has_ended, read_start_ticks};
-use facts::signals::{StopAndKill, send_signals, stop_then_kill};
 use facts::usage::Usage;
 use helper::jobs::records::Record;
 use helper::jobs::sources::processes;

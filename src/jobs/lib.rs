@@ -13,6 +13,7 @@ mod pin;
 mod record_options;
 pub mod register;
 pub mod run;
+mod signals;
 mod stamped_cgroup;
 mod stray_devices;
 pub mod strays;

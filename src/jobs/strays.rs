@@ -1,6 +1,7 @@
 //! `strays`: shows and ends processes of users who have no job on the node.
 
 use super::stray_devices::find_refused_devices;
+use crate::signals::{send_signals, stop_then_kill};
 use clap::Args;
 use command::accounts::{self, require_root};
 use command::error::Error;
@@ -9,7 +10,6 @@ use command::options::{Conf, OPERATION_TIMEOUT};
 use command::output::{Output, log};
 use facts::closed_slices::closed_slice_rules;
 use facts::process::Identity;
-use facts::signals::{send_signals, stop_then_kill};
 use facts::strays::{SearchMemory, Snapshot, Stray, require_adoption};
 use helper::Config;
 use helper::devices::Resolver;

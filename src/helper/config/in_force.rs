@@ -1,6 +1,6 @@
 //! Lists the keys of a configuration that are in force, each with its origin.
 
-use super::{Config, ConfigError, ConfigLine, NAMES_SECTION, parse_line};
+use super::{Config, ConfigError, ConfigLine, KEY_RULES, NAMES_SECTION, parse_line};
 use crate::text::printable;
 use kernel::trust::Trust;
 use std::path::Path;
@@ -16,21 +16,6 @@ pub struct KeyInForce {
     pub line: Option<usize>,
 }
 
-/// Each default that is a text; the other keys are not set by default.
-const DEFAULTS: [(&str, &str); 11] = [
-    ("sources", "registry, slurm, flux"),
-    ("registry", "/run/job-adopt/jobs"),
-    ("enforce", "always"),
-    ("cdi_dirs", "/etc/cdi, /run/cdi"),
-    ("slurm_devices", "inherit"),
-    ("slurm_allowed_devices", "no"),
-    ("env", "id"),
-    ("end_grace", "2"),
-    ("flux_user", "flux"),
-    ("callerid_timeout", "300"),
-    ("notice", "15, 5, 1"),
-];
-
 impl Config {
     /// Lists all keys in the order of job_adopt.conf(5), and then the site's names of devices, as they hold
     /// with the file at `path`. If the default file is missing, the defaults hold.
@@ -43,7 +28,14 @@ impl Config {
         Self::parse(&bytes)
             .map_err(|(line, fault)| ConfigError::InvalidLine(path.to_owned(), line, fault))?;
         let mut names = Vec::new();
-        let mut keys: Vec<KeyInForce> = Self::keys().map(default_of).collect();
+        let mut keys = Vec::new();
+        for (key, _, default, _) in &KEY_RULES {
+            keys.push(KeyInForce {
+                key: (*key).to_owned(),
+                value: (*default).to_owned(),
+                line: None,
+            });
+        }
         let mut has_names = false;
         for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
             let number = Some(index + 1);
@@ -69,19 +61,8 @@ impl Config {
     }
 }
 
-/// The key with its default.
-fn default_of(key: &str) -> KeyInForce {
-    let value = DEFAULTS.iter().find(|(known, _)| *known == key);
-    KeyInForce {
-        key: key.to_owned(),
-        value: value.map_or_else(String::new, |(_, value)| (*value).to_owned()),
-        line: None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::KEY_RULES;
     use super::*;
     use crate::testing::Scratch;
 
@@ -93,7 +74,10 @@ mod tests {
 
     #[test]
     fn each_default_is_that_of_the_parser() {
-        for (key, value) in DEFAULTS {
+        let defaults = KEY_RULES
+            .iter()
+            .filter(|(.., default, _)| !default.is_empty());
+        for (key, _, value, _) in defaults {
             let parsed = Config::parse(format!("{key} = {value}").as_bytes());
             assert_eq!(parsed, Ok(Config::default()), "{key}");
         }

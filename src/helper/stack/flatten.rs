@@ -418,10 +418,8 @@ impl Flattener<'_> {
         control: &Control,
         has_dash: bool,
     ) -> Result<(), LineFault> {
-        let service = arguments
-            .iter()
-            .filter_map(|word| service_argument(word))
-            .next_back()
+        let service = named_services(arguments)
+            .last()
             .unwrap_or_else(|| DEFAULT_SERVICE.to_owned());
         // An auth line takes no arguments, so its `service=` does not matter. It acts in pam_setcred(3), and only if our
         // session line, whose `service=` is checked here, has opened the session.
@@ -486,10 +484,11 @@ impl Flattener<'_> {
     }
 }
 
-/// Returns the value of a `service=` argument in lower case; `None` for another argument. The module ignores case
-/// there, as `pam_slurm_adopt` does.
-fn service_argument(word: &str) -> Option<String> {
-    let (key, name) = word.split_once('=')?;
-    key.eq_ignore_ascii_case("service")
-        .then(|| name.to_ascii_lowercase())
+/// Lists the services that the arguments of a line of ours name, in lower case. The module ignores case there, as
+/// `pam_slurm_adopt` does.
+pub fn named_services(arguments: &[String]) -> impl Iterator<Item = String> {
+    let pairs = arguments.iter().filter_map(|word| word.split_once('='));
+    pairs
+        .filter(|(key, _)| key.eq_ignore_ascii_case("service"))
+        .map(|(_, name)| name.to_ascii_lowercase())
 }

@@ -31,6 +31,7 @@ pub use control::ModuleReturn;
 pub use dirs::service_dirs;
 pub use entry::{Entry, FileLine, LineFault, MODULE_FILES, is_close_only};
 pub use error::StackError;
+pub use flatten::named_services;
 pub use group::Group;
 pub use judge::{
     StackFinding, judge_stack, judge_stack_with, judge_stacks_of_login, read_entries,

@@ -1,7 +1,7 @@
 //! Sends signals to processes that their numbers and start times identify.
 
-use crate::process::{Identity, read_start_ticks};
 use command::error::Error;
+use facts::process::{Identity, read_start_ticks};
 use kernel::sys::pidfd::{pidfd_open, pidfd_send_signal};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
@@ -15,20 +15,20 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What [`stop_then_kill`] did.
 #[derive(Debug)]
-pub struct StopAndKill {
+pub(crate) struct StopAndKill {
     /// All processes that were stopped. If `result` is an error they remain stopped, and the caller must
     /// signal them.
-    pub stopped: BTreeSet<Identity>,
+    pub(crate) stopped: BTreeSet<Identity>,
     /// The processes that remained at the deadline. The errors of the search, and [`Error::Failed`] for a
     /// process that takes no signal; the others were signaled all the same.
-    pub result: Result<Vec<Identity>, Error>,
+    pub(crate) result: Result<Vec<Identity>, Error>,
 }
 
 /// Kills all processes that `find` finds; `find` gets those that were stopped so far, and returns what still runs of
 /// them and what is new. New processes are stopped, and only a search without new ones is followed by `SIGKILL`: a
 /// stopped process starts no other that could escape. At the deadline all that were found last are killed, also new
 /// ones, so that a process which starts others without end protects none.
-pub fn stop_then_kill(
+pub(crate) fn stop_then_kill(
     mut find: impl FnMut(&BTreeSet<Identity>) -> Result<Vec<Identity>, Error>,
     deadline: Instant,
 ) -> StopAndKill {
@@ -69,7 +69,7 @@ pub fn stop_then_kill(
 /// # Errors
 ///
 /// [`Error::Failed`] for the first failure, after which the others get the signal all the same.
-pub fn send_signals(
+pub(crate) fn send_signals(
     processes: impl IntoIterator<Item = Identity>,
     signal: Signal,
 ) -> Result<(), Error> {
