@@ -100,8 +100,8 @@ pub struct Options {
 }
 
 /// Runs `check`: collects the facts about the node, judges them, and writes the findings, or the one line
-/// that monitoring asks for. `is_tried` tells whether the node below a root tries a change, which ends before a remedy.
-/// Returns the exit status that fits the gravest finding.
+/// that monitoring asks for. `is_tried` tells whether `enable` tries a change of the node with this root: remedies by
+/// `enable` wait for its end. Returns the exit status that fits the gravest finding.
 ///
 /// # Errors
 ///

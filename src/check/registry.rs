@@ -463,13 +463,20 @@ fn find_number_faults(
         }
         states
     };
-    let mut found = site.with_helper_rights_if_any(read)?;
-    found.retain(|(_, state)| *state != NumberState::Current);
-    if site.is_here() {
-        retain_running(site, &mut found);
-    }
+    let found = site.with_helper_rights_if_any(read)?;
+    // The schedulers are asked once, and only about a fault that concerns a job of theirs.
+    let mut scheduled: Option<JobsOfUsers> = None;
     let mut faults = Vec::new();
     for (record, state) in found {
+        if state == NumberState::Current {
+            continue;
+        }
+        if site.is_here() && is_read_beside_job_alone(record, &state) {
+            let jobs = scheduled.get_or_insert_with(|| query_jobs(&site.config));
+            if !may_run(record, jobs) {
+                continue;
+            }
+        }
         faults.push(NumberFault {
             path: site.config.registry.record_path(record.uid, &record.id),
             user: names.name(record.uid),
@@ -480,28 +487,17 @@ fn find_number_faults(
     Ok(faults)
 }
 
-/// Leaves the records out whose numbers no login reads, since their scheduler certainly has no such job here. A record that
-/// says nothing about devices stays: logins of its user fail for it whether or not the job runs.
-fn retain_running(site: &Site, found: &mut Vec<(&Record, NumberState)>) {
-    let counts_beside_job_alone = |record: &Record, state: &NumberState| {
-        matches!(record.target, LoginTarget::Via(_)) && *state != NumberState::Unspecified
-    };
-    if !found
-        .iter()
-        .any(|(record, state)| counts_beside_job_alone(record, state))
-    {
-        return;
-    }
-    let scheduled = query_jobs(&site.config);
-    let may_run = |record: &Record| {
-        let is_job = |(uid, job): &(u32, Job)| *uid == record.uid && job.has_name(&record.id);
-        scheduled.jobs.iter().any(is_job)
-            || scheduled
-                .doubts
-                .iter()
-                .any(|doubt| doubt.owners.include(record.uid))
-    };
-    found.retain(|(record, state)| !counts_beside_job_alone(record, state) || may_run(record));
+/// Tells whether logins read the record only if its scheduler has the job. One that says nothing about devices refuses its
+/// user's logins whether or not the job runs.
+fn is_read_beside_job_alone(record: &Record, state: &NumberState) -> bool {
+    matches!(record.target, LoginTarget::Via(_)) && *state != NumberState::Unspecified
+}
+
+/// Tells whether the job of a record runs, or may because a scheduler gave no full answer.
+fn may_run(record: &Record, scheduled: &JobsOfUsers) -> bool {
+    let is_job = |(uid, job): &(u32, Job)| *uid == record.uid && job.has_name(&record.id);
+    let mut doubts = scheduled.doubts.iter();
+    scheduled.jobs.iter().any(is_job) || doubts.any(|doubt| doubt.owners.include(record.uid))
 }
 
 /// Tells why the module would not take the cgroup that a record names for its job's; `None` if it would, if the cgroup is

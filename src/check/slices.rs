@@ -4,10 +4,11 @@ use super::finding::{Check, Finding, Severity};
 use super::own_command::{OwnCommand, Subcommand};
 use super::remedy::{Remedy, run};
 use super::site::Site;
+use command::accounts::NOBODY_UID;
 use command::child_process::{QueryError, query_in_clean_environment};
 use command::error::Error;
 use facts::closed_slices::{DevicePolicy, UNUSED_SLICE, UNUSED_UID};
-use facts::root_processes::{NOBODY_UID, root_processes};
+use facts::root_processes::root_processes;
 use facts::systemd;
 use facts::user_slices::list_user_slices;
 use helper::stack::Entry;
@@ -182,27 +183,35 @@ impl Slices {
             }
             return findings;
         };
-        let mut of_files = [judge_drop_in(are_closed), outside.bus.finding()];
-        if self.exempt.is_err() {
-            for finding in &mut of_files {
-                finding.remedy =
-                    std::mem::take(&mut finding.remedy).after("the exempt accounts are known");
-            }
-        }
-        findings.extend(of_files);
-        let of_existing = match &self.exempt {
-            Ok(exempt) => {
-                self.judge_existing(|slice| slice.judge_closed(exempt.contains(&slice.uid)))
-            }
-            // Which of them may be open is not known, but whether they can be listed is.
-            Err(_) => self.judge_existing(|_| None),
-        };
-        if self.exempt.is_ok() && of_existing.is_empty() && matches!(self.existing, Ok(Some(_))) {
-            let text = "every user's slice is closed, unless exempt";
-            findings.push(Finding::fine(Check::SlicesClosed, "user.slice", text));
-        }
-        findings.extend(of_existing);
+        findings.push(self.with_known_accounts(judge_drop_in(are_closed)));
+        findings.push(self.with_known_accounts(outside.bus.finding()));
+        findings.extend(self.judge_closed());
         findings.extend(outside.daemons.iter().map(Daemon::finding));
+        findings
+    }
+
+    /// The finding with a remedy that helps: `enable` fails while it is not known who is exempt.
+    fn with_known_accounts(&self, finding: Finding) -> Finding {
+        if self.exempt.is_ok() {
+            return finding;
+        }
+        Finding {
+            remedy: finding.remedy.after("the exempt accounts are known"),
+            ..finding
+        }
+    }
+
+    /// Judges whether the slices that exist are closed, unless exempt.
+    fn judge_closed(&self) -> Vec<Finding> {
+        let Ok(exempt) = &self.exempt else {
+            // Which of them may be open is not known, but whether they can be listed is.
+            return self.judge_existing(|_| None);
+        };
+        let findings = self.judge_existing(|slice| slice.judge_closed(exempt.contains(&slice.uid)));
+        if findings.is_empty() && matches!(self.existing, Ok(Some(_))) {
+            let text = "every user's slice is closed, unless exempt";
+            return vec![Finding::fine(Check::SlicesClosed, "user.slice", text)];
+        }
         findings
     }
 

@@ -65,7 +65,7 @@ const SETUP: [Subject; 11] = [
     },
 ];
 
-/// The running node, in the same order.
+/// The running node, also in the order of a report.
 const NODE: [Subject; 10] = [
     |facts| SshdFacts::read(facts.site).findings(),
     |facts| RefusalFacts::read(facts.site).findings(),

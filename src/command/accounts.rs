@@ -13,6 +13,9 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+/// The uid of the account `nobody`, which has no job.
+pub const NOBODY_UID: u32 = 65_534;
+
 /// Looks up the account of this name; `None` if there is none.
 ///
 /// # Errors

@@ -11,9 +11,6 @@ use std::path::{Path, PathBuf};
 /// The mode bits set-user-ID and set-group-ID.
 const SET_ID_BITS: u32 = 0o6000;
 
-/// The uid of the account `nobody`, which has no job.
-pub const NOBODY_UID: u32 = 65_534;
-
 /// Checks whether a daemon of Slurm runs here. Those of steps live on without slurmd, which is down during an upgrade.
 pub fn runs_slurm() -> bool {
     !root_processes(&["slurmd", "slurmstepd"]).is_empty()

@@ -314,7 +314,7 @@ impl Config {
 
     /// Iterates over all keys of the configuration.
     pub fn keys() -> impl Iterator<Item = &'static str> {
-        KEY_RULES.iter().map(|(name, ..)| *name)
+        KEY_RULES.iter().map(|rule| rule.name)
     }
 
     /// Parses and stores the value of a key.
@@ -332,25 +332,27 @@ impl Config {
             let form = "text: it is empty or has a control character";
             return Err(ConfigFault::WrongForm(name, form));
         }
-        let Some((_, form, _, store)) = KEY_RULES.iter().find(|(known, ..)| *known == key) else {
+        let Some(rule) = KEY_RULES.iter().find(|rule| rule.name == key) else {
             let similar = Self::keys().find(|known| is_similar(known, key));
             return Err(ConfigFault::UnknownKey(name, similar));
         };
-        store(self, value).map_err(|error| match error {
-            ValueError::WrongForm => ConfigFault::WrongForm(name, form),
+        (rule.store)(self, value).map_err(|error| match error {
+            ValueError::WrongForm => ConfigFault::WrongForm(name, rule.form),
             ValueError::InvalidEntry(entry, why) => ConfigFault::InvalidEntry(name, entry, why),
         })
     }
 }
 
-/// A key, the form of its value for messages, its default (empty: it is not set), and a function that parses and stores the
-/// value.
-type KeyRule = (
-    &'static str,
-    &'static str,
-    &'static str,
-    fn(&mut Config, &str) -> Result<(), ValueError>,
-);
+/// A key of the configuration.
+struct KeyRule {
+    name: &'static str,
+    /// The form of its value, for messages.
+    form: &'static str,
+    /// The value without a line of it; empty: it is not set.
+    default: &'static str,
+    /// Parses and stores a value.
+    store: fn(&mut Config, &str) -> Result<(), ValueError>,
+}
 
 /// Why the value of a key is refused.
 enum ValueError {
@@ -370,61 +372,78 @@ const WEIGHT: &str = "a number, 1 to 10000";
 
 /// Every key of the configuration, in the order of job_adopt.conf(5).
 const KEY_RULES: [KeyRule; 25] = [
-    (
-        "sources",
-        "a list of: registry, slurm, flux",
-        "registry, slurm, flux",
-        |config, value| store(&mut config.sources, parse_sources(value)),
-    ),
-    (
-        "enforce",
-        "always or if-exists:/PATH",
-        "always",
-        |config, value| store(&mut config.enforce, parse_enforce(value)),
-    ),
-    (
-        "registry",
-        ABSOLUTE_PATH,
-        "/run/job-adopt/jobs",
-        |config, value| {
+    KeyRule {
+        name: "sources",
+        form: "a list of: registry, slurm, flux",
+        default: "registry, slurm, flux",
+        store: |config, value| store(&mut config.sources, parse_sources(value)),
+    },
+    KeyRule {
+        name: "enforce",
+        form: "always or if-exists:/PATH",
+        default: "always",
+        store: |config, value| store(&mut config.enforce, parse_enforce(value)),
+    },
+    KeyRule {
+        name: "registry",
+        form: ABSOLUTE_PATH,
+        default: Registry::DEFAULT,
+        store: |config, value| {
             store(
                 &mut config.registry,
                 parse_path(value).map(|dir| Registry::new(&dir)),
             )
         },
-    ),
-    (DEVICE_LIST_KEY, "a list of devices", "", |config, value| {
-        parse_entries(value, Specifier::parse_site_entry).map(|list| config.always_allowed = list)
-    }),
-    (
-        "cdi_dirs",
-        "a list of absolute paths",
-        "/etc/cdi, /run/cdi",
-        |config, value| store(&mut config.devices.cdi_dirs, parse_list(value, parse_path)),
-    ),
-    ("nodename", "a host name", "", |config, value| {
-        store(
-            &mut config.devices.node_name,
-            parse_host_name(value).map(Some),
-        )
-    }),
-    ("slurm_conf", ABSOLUTE_PATH, "", |config, value| {
-        store(&mut config.devices.slurm_conf, parse_path(value).map(Some))
-    }),
-    ("slurm_spool", ABSOLUTE_PATH, "", |config, value| {
-        store(&mut config.slurm_spool, parse_path(value).map(Some))
-    }),
-    (
-        "slurm_devices",
-        "inherit or closed",
-        "inherit",
-        |config, value| store(&mut config.slurm_devices, value.parse().ok()),
-    ),
-    (
-        "slurm_allowed_devices",
-        "yes or no",
-        "no",
-        |config, value| {
+    },
+    KeyRule {
+        name: DEVICE_LIST_KEY,
+        form: "a list of devices",
+        default: "",
+        store: |config, value| {
+            parse_entries(value, Specifier::parse_site_entry)
+                .map(|list| config.always_allowed = list)
+        },
+    },
+    KeyRule {
+        name: "cdi_dirs",
+        form: "a list of absolute paths",
+        default: "/etc/cdi, /run/cdi",
+        store: |config, value| store(&mut config.devices.cdi_dirs, parse_list(value, parse_path)),
+    },
+    KeyRule {
+        name: "nodename",
+        form: "a host name",
+        default: "",
+        store: |config, value| {
+            store(
+                &mut config.devices.node_name,
+                parse_host_name(value).map(Some),
+            )
+        },
+    },
+    KeyRule {
+        name: "slurm_conf",
+        form: ABSOLUTE_PATH,
+        default: "",
+        store: |config, value| store(&mut config.devices.slurm_conf, parse_path(value).map(Some)),
+    },
+    KeyRule {
+        name: "slurm_spool",
+        form: ABSOLUTE_PATH,
+        default: "",
+        store: |config, value| store(&mut config.slurm_spool, parse_path(value).map(Some)),
+    },
+    KeyRule {
+        name: "slurm_devices",
+        form: "inherit or closed",
+        default: "inherit",
+        store: |config, value| store(&mut config.slurm_devices, value.parse().ok()),
+    },
+    KeyRule {
+        name: "slurm_allowed_devices",
+        form: "yes or no",
+        default: "no",
+        store: |config, value| {
             let is_allowed = match value {
                 "yes" => Some(true),
                 "no" => Some(false),
@@ -432,103 +451,132 @@ const KEY_RULES: [KeyRule; 25] = [
             };
             store(&mut config.slurm_allowed_devices, is_allowed)
         },
-    ),
-    ("env", "none, id, gpus or full", "id", |config, value| {
-        store(&mut config.env, value.parse().ok())
-    }),
-    ("login_memory", MEMORY, "", |config, value| {
-        store_limit(config, parse_memory(value), |limits, (mib, percent)| {
-            (limits.memory_mib, limits.memory_percent) = (mib, percent);
-        })
-    }),
-    ("login_memory_high", MEMORY, "", |config, value| {
-        store_limit(config, parse_memory(value), |limits, (mib, percent)| {
-            (limits.memory_high_mib, limits.memory_high_percent) = (mib, percent);
-        })
-    }),
-    (
-        "login_tasks",
-        "a number, 16 to 4194304",
-        "",
-        |config, value| {
+    },
+    KeyRule {
+        name: "env",
+        form: "none, id, gpus or full",
+        default: "id",
+        store: |config, value| store(&mut config.env, value.parse().ok()),
+    },
+    KeyRule {
+        name: "login_memory",
+        form: MEMORY,
+        default: "",
+        store: |config, value| {
+            store_limit(config, parse_memory(value), |limits, (mib, percent)| {
+                (limits.memory_mib, limits.memory_percent) = (mib, percent);
+            })
+        },
+    },
+    KeyRule {
+        name: "login_memory_high",
+        form: MEMORY,
+        default: "",
+        store: |config, value| {
+            store_limit(config, parse_memory(value), |limits, (mib, percent)| {
+                (limits.memory_high_mib, limits.memory_high_percent) = (mib, percent);
+            })
+        },
+    },
+    KeyRule {
+        name: "login_tasks",
+        form: "a number, 16 to 4194304",
+        default: "",
+        store: |config, value| {
             store_limit(config, parse_decimal(value), |limits, tasks| {
                 limits.tasks = tasks
             })
         },
-    ),
-    ("login_cpu_weight", WEIGHT, "", |config, value| {
-        store_limit(config, parse_decimal(value), |limits, weight| {
-            limits.cpu_weight = weight
-        })
-    }),
-    ("login_io_weight", WEIGHT, "", |config, value| {
-        store_limit(config, parse_decimal(value), |limits, weight| {
-            limits.io_weight = weight
-        })
-    }),
-    (
-        "end_grace",
-        "a number of seconds, 0 to 60",
-        "2",
-        |config, value| {
+    },
+    KeyRule {
+        name: "login_cpu_weight",
+        form: WEIGHT,
+        default: "",
+        store: |config, value| {
+            store_limit(config, parse_decimal(value), |limits, weight| {
+                limits.cpu_weight = weight
+            })
+        },
+    },
+    KeyRule {
+        name: "login_io_weight",
+        form: WEIGHT,
+        default: "",
+        store: |config, value| {
+            store_limit(config, parse_decimal(value), |limits, weight| {
+                limits.io_weight = weight
+            })
+        },
+    },
+    KeyRule {
+        name: "end_grace",
+        form: "a number of seconds, 0 to 60",
+        default: "2",
+        store: |config, value| {
             let fits = |seconds: &u32| *seconds <= END_GRACE_SECONDS_MAX.into();
             store(&mut config.end_grace, parse_decimal(value).filter(fits))
         },
-    ),
-    ("exempt_uids", "a list of numbers", "", |config, value| {
-        store(&mut config.exempt_uids, parse_list(value, parse_decimal))
-    }),
-    (
-        "exempt_groups",
-        "a list of names of groups",
-        "",
-        |config, value| store(&mut config.exempt_groups, parse_list(value, parse_group)),
-    ),
-    (
-        "flux_user",
-        "the name or number of an account",
-        "flux",
-        |config, value| store(&mut config.flux_user, parse_account(value)),
-    ),
-    (
-        "callerid_networks",
-        "a list of networks",
-        "",
-        |config, value| {
+    },
+    KeyRule {
+        name: "exempt_uids",
+        form: "a list of numbers",
+        default: "",
+        store: |config, value| store(&mut config.exempt_uids, parse_list(value, parse_decimal)),
+    },
+    KeyRule {
+        name: "exempt_groups",
+        form: "a list of names of groups",
+        default: "",
+        store: |config, value| store(&mut config.exempt_groups, parse_list(value, parse_group)),
+    },
+    KeyRule {
+        name: "flux_user",
+        form: "the name or number of an account",
+        default: DEFAULT_FLUX_USER,
+        store: |config, value| store(&mut config.flux_user, parse_account(value)),
+    },
+    KeyRule {
+        name: "callerid_networks",
+        form: "a list of networks",
+        default: "",
+        store: |config, value| {
             parse_entries(value, Network::from_str)
                 .map(|networks| config.callerid_networks = networks)
         },
-    ),
-    (
-        "callerid_timeout",
-        "a number of milliseconds, 10 to 2000",
-        "300",
-        |config, value| {
+    },
+    KeyRule {
+        name: "callerid_timeout",
+        form: "a number of milliseconds, 10 to 2000",
+        default: "300",
+        store: |config, value| {
             let millis = parse_decimal(value).filter(|millis| CALLERID_TIMEOUT_MS.contains(millis));
             store(
                 &mut config.callerid_timeout,
                 millis.map(|millis| Duration::from_millis(millis.into())),
             )
         },
-    ),
-    (
-        "notice",
-        "none or a list of minutes, 1 to 1440",
-        "15, 5, 1",
-        |config, value| store(&mut config.notice, parse_notice(value)),
-    ),
-    ("message_file", ABSOLUTE_PATH, "", |config, value| {
-        store(&mut config.message_file, parse_path(value).map(Some))
-    }),
-    (
-        "hint",
-        "ASCII text of at most 64 characters",
-        "",
-        |config, value| {
+    },
+    KeyRule {
+        name: "notice",
+        form: "none or a list of minutes, 1 to 1440",
+        default: "15, 5, 1",
+        store: |config, value| store(&mut config.notice, parse_notice(value)),
+    },
+    KeyRule {
+        name: "message_file",
+        form: ABSOLUTE_PATH,
+        default: "",
+        store: |config, value| store(&mut config.message_file, parse_path(value).map(Some)),
+    },
+    KeyRule {
+        name: "hint",
+        form: "ASCII text of at most 64 characters",
+        default: "",
+        store: |config, value| {
             let fits = value.is_ascii() && value.len() <= 64;
             store(&mut config.hint, fits.then(|| Some(value.to_owned())))
         },
-    ),
+    },
 ];
 
 /// Stores a parsed value in its field; `None` stands for one of the wrong form.

@@ -29,10 +29,10 @@ impl Config {
             .map_err(|(line, fault)| ConfigError::InvalidLine(path.to_owned(), line, fault))?;
         let mut names = Vec::new();
         let mut keys = Vec::new();
-        for (key, _, default, _) in &KEY_RULES {
+        for rule in &KEY_RULES {
             keys.push(KeyInForce {
-                key: (*key).to_owned(),
-                value: (*default).to_owned(),
+                key: rule.name.to_owned(),
+                value: rule.default.to_owned(),
                 line: None,
             });
         }
@@ -74,15 +74,14 @@ mod tests {
 
     #[test]
     fn each_default_is_that_of_the_parser() {
-        let defaults = KEY_RULES
-            .iter()
-            .filter(|(.., default, _)| !default.is_empty());
-        for (key, _, value, _) in defaults {
-            let parsed = Config::parse(format!("{key} = {value}").as_bytes());
-            assert_eq!(parsed, Ok(Config::default()), "{key}");
+        let with_default = KEY_RULES.iter().filter(|rule| !rule.default.is_empty());
+        for rule in with_default {
+            let line = format!("{} = {}", rule.name, rule.default);
+            let parsed = Config::parse(line.as_bytes());
+            assert_eq!(parsed, Ok(Config::default()), "{line}");
         }
         let keys: Vec<String> = read("").unwrap().into_iter().map(|key| key.key).collect();
-        assert_eq!(keys, KEY_RULES.map(|(name, ..)| name));
+        assert_eq!(keys, KEY_RULES.map(|rule| rule.name));
     }
 
     #[test]

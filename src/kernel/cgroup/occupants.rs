@@ -387,7 +387,8 @@ impl<'a> Census<'a> {
     ///
     /// As [`Census::add_processes`], [`Census::open_child`] and [`walk_selected`].
     fn add_outside_of_leaf(&mut self) -> Result<()> {
-        let (top, deadline) = (self.top, self.deadline);
+        let top = self.top;
+        let deadline = self.deadline;
         // Both parts of the walk need the census, in turns.
         let census = RefCell::new(self);
         walk_selected(
@@ -527,16 +528,16 @@ fn check_twice<'a>(
 
 /// Requires that `count` succeeds, and counts again while processes end before it is known whose they are: another
 /// account's job may be a single program that goes on as its own child all the time. If only some of them end so fast,
-/// those of the user that stay are sufficient. `which` is its first count.
+/// those of the user that stay are sufficient. `first` says whether a count came before this call's first one.
 fn check_living<'a>(
     dir: &Dir,
-    mut which: Count,
+    first: Count,
     count: impl Fn(Count) -> Result<Census<'a>>,
 ) -> Result<Vec<i32>> {
     let mut of_user = Vec::new();
-    for _ in 0..COUNTS_MAX {
+    let counts = std::iter::once(first).chain(std::iter::repeat(Count::Repeated));
+    for which in counts.take(COUNTS_MAX) {
         let census = count(which)?;
-        which = Count::Repeated;
         if census.gone == 0 || census.has_evidence() {
             return Ok(census.first_of_user);
         }
